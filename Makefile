@@ -1,0 +1,44 @@
+# make run    the embedded example: digits, 40 clients, 4 hidden contexts, five methods
+# make test   lint, types, tests
+# Both set up .venv first; only Python >= 3.11 and a package index are needed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DONE := $(VENV)/.installed
+
+.PHONY: setup run test test-slow lint types bench clean
+
+setup: $(DONE)
+
+$(DONE): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "cgpfl needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $(DONE)
+
+run: setup
+	$(BIN)/cgpfl run
+
+test: setup lint types
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+# Timings against a bare PyTorch loop; installs PyTorch's CPU build, which nothing else needs.
+bench: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python benchmarks/round.py
+
+clean:
+	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,73 @@
+"""Personalized federated learning with contextualized generalization.
+
+>>> import cgpfl
+>>> data = cgpfl.make_data("digits", "rotation", clients=40, seed=0)
+>>> result = cgpfl.run(cgpfl.CGPFL(contexts="auto"), data, model="mlr", rounds=50, seed=0)
+>>> result.contexts.k
+4
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cgpfl.algorithms import CGPFL, METHODS, Algorithm, FedAvg, Local, Method, PFedMe, algorithm, get_method, hyper
+    from cgpfl.data import FederatedData, make_data
+    from cgpfl.errors import CgpflError
+    from cgpfl.experiment import Experiment, Result, resume_experiment, run, run_experiment
+    from cgpfl.models import CNN, DNN, MLR, Model
+
+__version__ = "0.1.0"
+
+_ROOMS = {
+    "algorithms": (
+        *("CGPFL", "METHODS", "Algorithm", "FedAvg", "Local", "Method", "PFedMe"),
+        *("algorithm", "get_method", "hyper"),
+    ),
+    "data": ("FederatedData", "make_data"),
+    "errors": ("CgpflError",),
+    "experiment": ("Experiment", "Result", "resume_experiment", "run", "run_experiment"),
+    "models": ("CNN", "DNN", "MLR", "Model"),
+}
+_WHERE = {name: room for room, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a room when something of it is first used: ``import cgpfl`` itself stays quick."""
+    if name not in _WHERE:
+        raise AttributeError(f"module 'cgpfl' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"cgpfl.{_WHERE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*_WHERE, "__version__"])
+
+
+__all__ = [
+    "CGPFL",
+    "CNN",
+    "DNN",
+    "METHODS",
+    "MLR",
+    "Algorithm",
+    "CgpflError",
+    "Experiment",
+    "FedAvg",
+    "FederatedData",
+    "Local",
+    "Method",
+    "Model",
+    "PFedMe",
+    "Result",
+    "algorithm",
+    "get_method",
+    "hyper",
+    "make_data",
+    "resume_experiment",
+    "run",
+    "run_experiment",
+]

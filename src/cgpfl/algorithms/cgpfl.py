@@ -1,0 +1,256 @@
+"""CGPFL and CGPFL-Heur: personal models pulled towards the model of their latent context.
+
+Tang, Guo, Guo: Personalized Federated Learning with Contextualized Generalization. IJCAI 2022.
+
+Algorithm 1, with K context models Ω = [ω_1..ω_K] on the server and θ_i private to client i:
+
+    send        ω_k(i) to client i, k(i) its context
+    client i    ω̃ ← ω_k(i);  R times: draw one minibatch;
+                S times θ_i ← θ_i − η(∇f_i(θ_i) + λ(θ_i − ω̃));   ω̃ ← ω̃ − β·(2/N)(ω̃ − θ_i)
+    server      k-means over all ω̃ → contexts C_1..C_K, P[i,j] = 1/|C_j| if i ∈ C_j else 0
+                Ω ← Ω − α(Ω − Ω̃P)
+    personal    θ_i
+
+β appears only as β·2/N, so it is given by that effective rate, ``context_rate`` (the paper's
+"lr" times λ: 12 × 0.005 = 0.06). CGPFL-Heur is ``contexts="auto"``: K minimises e(K) (see
+:mod:`cgpfl.contexts.choose`) once, at the first clustering, and then stays.
+
+``warmup`` is ours. Uploads start from the context's model, so a client that is misplaced in the
+first round rarely moves again. With ``warmup=n`` the first n rounds share one model and the first
+clustering uses each client's mean deviation from the others over those rounds, scaled to unit length:
+the direction in which its data pulls. ``warmup=0`` is the paper's algorithm, which clusters the
+first round's uploads as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
+from cgpfl.algorithms.hyper import algorithm, hyper
+from cgpfl.algorithms.moreau import group_step, unstable_prox
+from cgpfl.algorithms.steps import moreau_rounds
+from cgpfl.contexts import best_of, choose_k, match, prepare, seedings
+from cgpfl.errors import CgpflError
+from cgpfl.tree import Tree, ravel, repeat, size, take
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Server:
+    """Ω, who belongs where, and what the first clustering needs. K slots, ``k`` of them in use."""
+
+    models: Tree  # Ω: leaves [K, ...]
+    assignment: Array  # [N] context of each client
+    k: Array  # contexts in use: K, or what e(K) chose
+    round: Array  # rounds done
+    settled: Array  # whether the first clustering is done
+    seeding: Array  # key of the k-means++ seeding, the same in every round
+    drift: Array  # [N, d] sum of each client's deviations, or [N, 0] without warm-up
+    answers: Array  # [N] rounds each client answered in the warm-up
+    samples: Array  # [N] m_i as far as known
+    complexity: Array  # [K] the two terms of e(K), zero until chosen
+    cost: Array  # [K]
+    mu: Array
+    iterations: Array  # of the last k-means
+
+
+@algorithm
+class CGPFL(Method):
+    """K context models on the server, k-means over the uploads, a personal model on each client."""
+
+    name = "cgpfl"
+    citation = "Tang et al., IJCAI 2022"
+
+    contexts: int | str | tuple[int, ...] = hyper(
+        4,
+        'K: number of contexts; "auto" = CGPFL-Heur; or the context of each client, if known',
+        low=1,
+        words=("auto",),
+        labels=True,
+    )
+    prox: float = hyper(12.0, "λ: pull of the personal model towards its context's", low=0)
+    personal_rate: float = hyper(0.1, "η: rate of the personal model's steps", above=0)
+    context_rate: float = hyper(0.06, "2β/N: rate of the client's copy of the context model", low=0, high=1)
+    server_rate: float = hyper(1.0, "α: how far the server moves to the contexts' means", above=0, high=1)
+    local_rounds: int = hyper(10, "R: minibatches a client draws in a round", low=1)
+    inner_steps: int = hyper(5, "S: personal steps on one minibatch", low=1)
+    batch_size: int = hyper(20, "samples in a minibatch; 0 = all of the client's", low=0)
+    warm_start: bool = hyper(True, "keep θ over rounds; false = restart from ω each round")
+    warmup: int = hyper(5, "rounds with one shared model before the first clustering; 0 = the paper's", low=0)
+    mu: float | str = hyper("auto", 'μ in e(K); "auto" = 4/cost(1)', kind=float, low=0, words=("auto",))
+    restarts: int = hyper(8, "k-means++ seedings tried, the best kept", low=1)
+
+    def slots(self, clients: int) -> int:
+        """How many context models the server has room for."""
+        if isinstance(self.contexts, tuple):
+            if len(self.contexts) != clients:
+                raise CgpflError(f"cgpfl: contexts has {len(self.contexts)} labels for {clients} clients")
+            return max(self.contexts) + 1
+        if self.contexts == "auto":
+            return max(clients // 2, 1)
+        if int(self.contexts) > clients:
+            raise CgpflError(f"cgpfl: contexts = {self.contexts}: must be at most the number of clients, {clients}")
+        return int(self.contexts)
+
+    def init_server(self, task: Task, key: Array) -> Server:
+        """All contexts start from one model."""
+        slots = self.slots(task.clients)
+        known = isinstance(self.contexts, tuple)
+        return Server(
+            models=repeat(task.initial, slots),
+            assignment=jnp.asarray(self.contexts if known else [0] * task.clients, jnp.int32),
+            k=jnp.int32(slots if known else 1),
+            round=jnp.int32(0),
+            settled=jnp.bool_(known),
+            seeding=key,
+            drift=jnp.zeros((task.clients, size(task.initial) if self.warmup and self._clusters(slots) else 0)),
+            answers=jnp.zeros(task.clients),
+            samples=jnp.zeros(task.clients),
+            complexity=jnp.zeros(slots),
+            cost=jnp.zeros(slots),
+            mu=jnp.float32(0),
+            iterations=jnp.int32(0),
+        )
+
+    def init_client(self, task: Task, key: Array) -> Tree:
+        """θ_i."""
+        return task.initial
+
+    def send(self, server: Server, client_id: Array) -> Tree:
+        """The model of the client's context."""
+        return take(server.models, server.assignment[client_id])
+
+    def train(self, task: Task, message: Tree, client: Tree, data: ClientData, key: Array) -> tuple[Tree, Tree]:
+        """R local rounds of S proximal steps → (ω̃, θ)."""
+        return moreau_rounds(
+            task,
+            message,
+            client if self.warm_start else message,
+            data,
+            key,
+            prox=self.prox,
+            personal_rate=self.personal_rate,
+            generalized_rate=self.context_rate,
+            local_rounds=self.local_rounds,
+            inner_steps=self.inner_steps,
+            batch_size=self.batch_size,
+        )
+
+    def aggregate(self, server: Server, uploads: Tree, cohort: Cohort, key: Array) -> Server:
+        """Cluster the uploads, then move each context's model to its members' mean."""
+        slots = server.cost.shape[0]
+        if self._clusters(slots):
+            server = self._cluster(server, uploads, cohort)
+        models = group_step(server.models, uploads, server.assignment[cohort.ids], cohort.present, self.server_rate)
+        return replace(server, models=models, round=server.round + 1)
+
+    def personal(self, task: Task, message: Tree, client: Tree, data: ClientData, key: Array) -> Tree:
+        """θ_i, not ω."""
+        return client
+
+    def report(self, server: Server) -> dict[str, Array]:
+        """Contexts over rounds, the e(K) curve, and k-means' work."""
+        facts = {"context": server.assignment, "k": server.k, "kmeans_iterations": server.iterations}
+        if self.contexts == "auto":
+            facts |= {"complexity": server.complexity, "cost": server.cost, "mu": server.mu}
+        return facts
+
+    def gradients(self) -> int:
+        """R·S."""
+        return self.local_rounds * self.inner_steps
+
+    def likely_cause(self) -> str:
+        """The inner problem's step size is the usual reason."""
+        return unstable_prox(self.prox, self.personal_rate) or super().likely_cause()
+
+    # Clustering
+
+    def _clusters(self, slots: int) -> bool:
+        return slots > 1 and not isinstance(self.contexts, tuple)
+
+    def _cluster(self, server: Server, uploads: Tree, cohort: Cohort) -> Server:
+        """The server with this round's contexts: none yet (warm-up), the first, or matched to the last."""
+        vectors = ravel(uploads)
+        if self.warmup:
+            server = self._remember(server, vectors, cohort)
+        due = cohort.present.any() & (server.round >= self.warmup - 1)
+        return jax.lax.switch(
+            jnp.where(due, 1 + server.settled, 0),
+            [
+                lambda: server,
+                lambda: self._first(server, vectors, cohort),
+                lambda: self._again(server, vectors, cohort),
+            ],
+        )
+
+    def _remember(self, server: Server, vectors: Array, cohort: Cohort) -> Server:
+        """Add each client's deviation from the round's mean."""
+        present = cohort.present
+        mean = jnp.matmul(present / jnp.maximum(present.sum(), 1.0), vectors)
+        deviation = (vectors - mean) * (present * (server.round < self.warmup))[:, None]
+        return replace(
+            server,
+            drift=server.drift.at[cohort.ids].add(deviation),
+            answers=server.answers.at[cohort.ids].add(present),
+            samples=server.samples.at[cohort.ids].max(cohort.weights.astype(jnp.float32)),
+        )
+
+    def _first(self, server: Server, vectors: Array, cohort: Cohort) -> Server:
+        """The first clustering, over all clients heard of so far; chooses K if that is asked."""
+        clients, slots = server.assignment.shape[0], server.cost.shape[0]
+        if self.warmup:
+            length = jnp.linalg.norm(server.drift, axis=1, keepdims=True)
+            evidence = server.drift / jnp.where(length > 0, length, 1.0)
+            heard, samples = server.answers > 0, server.samples
+        else:
+            evidence = jnp.zeros((clients, vectors.shape[1])).at[cohort.ids].set(vectors)
+            samples = jnp.zeros(clients).at[cohort.ids].set(cohort.weights.astype(jnp.float32))
+            heard = samples > 0
+        points = prepare(evidence, heard)
+        # Contexts are born equal: every one starts from the model shared so far.
+        server = replace(
+            server, models=repeat(jax.tree.map(lambda w: w[0], server.models), slots), settled=jnp.bool_(True)
+        )
+        if self.contexts == "auto":
+            mu = None if isinstance(self.mu, str) else self.mu
+            choice = choose_k(
+                points, samples, vectors.shape[1], server.seeding, largest=slots, mu=mu, restarts=self.restarts
+            )
+            return replace(
+                server,
+                assignment=choice.labels,
+                k=choice.k.astype(jnp.int32),
+                complexity=choice.complexity,
+                cost=choice.cost,
+                mu=choice.mu,
+                iterations=choice.iterations,
+            )
+        found = best_of(points, seedings(points, slots, server.seeding, self.restarts), slots)
+        return replace(server, assignment=found.labels, k=jnp.int32(slots), iterations=found.iterations)
+
+    def _again(self, server: Server, vectors: Array, cohort: Cohort) -> Server:
+        """Cluster the uploads of a later round.
+
+        A client that is absent is where its context is: it is represented by its context's model, so a
+        cohort that misses a whole context does not tear the others apart. With everyone present those
+        weights are zero and this is Algorithm 1's k-means.
+        """
+        clients, slots = server.assignment.shape[0], server.cost.shape[0]
+        here = jnp.zeros(clients).at[cohort.ids].set(cohort.present)
+        absent = jax.nn.one_hot(server.assignment, slots).T @ (1.0 - here)
+        points = prepare(jnp.concatenate([vectors, ravel(server.models)]), jnp.concatenate([cohort.present, absent]))
+        before = jnp.concatenate([server.assignment[cohort.ids], jnp.arange(slots, dtype=jnp.int32)])
+        ids = jnp.concatenate([cohort.ids, clients + jnp.arange(slots, dtype=cohort.ids.dtype)])
+        seeds = seedings(points, slots, server.seeding, self.restarts, ids)
+        found = best_of(points, seeds, server.k, start=before)
+
+        c = cohort.ids.shape[0]
+        follow = found.labels[c:][server.assignment]
+        own = follow.at[cohort.ids].set(jnp.where(cohort.present > 0, found.labels[:c], follow[cohort.ids]))
+        names = match(own, server.assignment, slots, server.k)
+        return replace(server, assignment=names[own], iterations=found.iterations)

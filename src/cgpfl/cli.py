@@ -1,0 +1,152 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cgpfl.errors import CgpflError
+
+app = typer.Typer(
+    name="cgpfl",
+    help="Personalized federated learning with contextualized generalization.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+data_app = typer.Typer(help="Data sets and splits.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+
+@app.command()
+def run(
+    config: Annotated[Path | None, typer.Argument(help="A TOML configuration; flags override it.")] = None,
+    method: Annotated[list[str] | None, typer.Option(help="Method to run; repeat for several.")] = None,
+    data: Annotated[str | None, typer.Option(help="A data set's name or a .npz file with x and y.")] = None,
+    split: Annotated[str | None, typer.Option(help="rotation, labels, shift, iid, cyclic, block, random, ...")] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
+    model: Annotated[str | None, typer.Option(help="mlr, dnn or cnn.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to create [default: runs/DATA-SPLIT-n].")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="KEY=VALUE, data.KEY=VALUE or METHOD.KEY=VALUE; repeatable.")
+    ] = None,
+) -> None:
+    """Run methods on a federation and compare them.
+
+    Without arguments: digits, 40 clients, 4 hidden rotation contexts, five methods.
+
+    [dim]cgpfl run --split labels --method local --method cgpfl-heur --seed 3[/dim]
+
+    [dim]cgpfl run --rounds 100 --set cgpfl.prox=5 --set participation=0.5[/dim]
+    """
+    from cgpfl.experiment.config import DEFAULT_METHODS, apply_setting, from_dict, read_toml
+    from cgpfl.experiment.experiment import run_experiment
+
+    values: dict[str, Any] = read_toml(config) if config is not None else {}
+    sections: dict[str, dict[str, Any]] = {
+        "data": {"source": data, "split": split, "clients": clients},
+        "model": {"name": model},
+    }
+    for section, flags in sections.items():
+        given = {k: v for k, v in flags.items() if v is not None}
+        part = values.setdefault(section, {})
+        if not isinstance(part, dict):
+            raise CgpflError(f"{config}: {section}: must be a section [{section}]")
+        part.update(given)
+    values |= {k: v for k, v in {"rounds": rounds, "seed": seed}.items() if v is not None}
+    if method is not None or "method" not in values:
+        values["method"] = [{"name": name} for name in method or DEFAULT_METHODS]
+    for setting in settings or []:
+        apply_setting(values, setting)
+    experiment = from_dict(values, str(config) if config is not None else "command line")
+    folder = out or _free_folder(experiment.data.source, experiment.data.split)
+    _go(lambda tell: run_experiment(experiment, folder, tell), folder)
+
+
+@app.command()
+def resume(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]) -> None:
+    """Continue a run that was stopped; the result is that of a run never stopped."""
+    from cgpfl.experiment.experiment import resume_experiment
+
+    _go(lambda tell: resume_experiment(folder, tell), folder)
+
+
+@app.command()
+def methods(name: Annotated[str | None, typer.Argument(help="Show this method's hyper-parameters.")] = None) -> None:
+    """List the methods, or the hyper-parameters of one."""
+    from cgpfl.algorithms import METHODS, allowed, get_method, hyper_parameters
+    from cgpfl.terminal import table
+
+    if name is None:
+        rows = [(label, m.citation, (type(m).__doc__ or "").splitlines()[0]) for label, m in METHODS.items()]
+        table(["method", "paper", "what it does"], rows)
+        return
+    method = get_method(name)
+    fields = hyper_parameters(method).items()
+    facts = [(key, str(getattr(method, key)), allowed(f), f.metadata["meaning"]) for key, f in fields]
+    table(["hyper-parameter", "default", "allowed", "meaning"], facts)
+
+
+@data_app.command("list")
+def data_list() -> None:
+    """List data sets and splits."""
+    from cgpfl.data import SOURCES, SPLITS
+    from cgpfl.terminal import table
+
+    table(["data", "what it is"], [*SOURCES.items(), ("FILE.npz", "your arrays x, y and, for split own, client")])
+    table(["split", "what it does"], list(SPLITS.items()))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from cgpfl import __version__
+
+    typer.echo(__version__)
+
+
+def _free_folder(source: str, split: str) -> Path:
+    """The first of runs/DATA-SPLIT-1, -2, … that does not exist."""
+    name = f"{Path(source).stem}-{split}"
+    n = 1
+    while (path := Path("runs") / f"{name}-{n}").exists():
+        n += 1
+    return path
+
+
+def _go(start: Any, folder: Path) -> None:
+    """Run with progress on the terminal, then the table; Ctrl-C leaves a run that can be resumed."""
+    from cgpfl.experiment.run import Interrupted
+    from cgpfl.terminal import progress, show
+
+    try:
+        with progress() as tell:
+            finished = start(tell)
+    except Interrupted:
+        typer.echo(f"Stopped; everything so far is saved. Continue with: cgpfl resume {folder}", err=True)
+        raise typer.Exit(130) from None
+    show(finished.summary, finished.folder)
+    messages = [r.message for r in finished.results if r.message]
+    for message in messages:
+        typer.echo(message, err=True)
+    if len(messages) == len(finished.results):
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Entry point: user errors are one line and exit code 2."""
+    try:
+        app()
+    except CgpflError as error:
+        print(f"cgpfl: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

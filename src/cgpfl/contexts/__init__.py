@@ -1,0 +1,22 @@
+"""Latent contexts: clustering models, keeping labels stable, choosing how many."""
+
+from cgpfl.contexts.choose import Choice, choose_k
+from cgpfl.contexts.kmeans import KMeans, best_of, kmeans, lloyd, members_of, prepare, seed, seedings
+from cgpfl.contexts.labels import match, membership, spreading, transition
+
+__all__ = [
+    "Choice",
+    "KMeans",
+    "best_of",
+    "choose_k",
+    "kmeans",
+    "lloyd",
+    "match",
+    "members_of",
+    "membership",
+    "prepare",
+    "seed",
+    "seedings",
+    "spreading",
+    "transition",
+]

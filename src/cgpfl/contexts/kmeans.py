@@ -1,0 +1,195 @@
+"""k-means in JAX: k-means++ seeding, Lloyd's iterations, restarts, no empty clusters.
+
+Everything is traceable, so a clustering is part of the compiled round. All that Lloyd needs are inner
+products between the n points: a cluster's centre is a weighted mean, so distances to it follow from
+X Xᵀ applied to the membership weights. With fewer points than dimensions that matrix is formed once
+(n² numbers instead of n·d); otherwise it is applied as X (Xᵀ a). Both are one formula.
+
+The number of clusters may be traced: ``slots`` fixes the shapes, ``k <= slots`` of them are used.
+
+Arthur, Vassilvitskii: k-means++: The Advantages of Careful Seeding. SODA 2007.
+Lloyd: Least squares quantization in PCM. IEEE Trans. Inf. Theory, 1982.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.lax import Precision
+
+FAR = 1e30
+"""Stands for an infinite distance without making NaN of 0·inf."""
+
+
+class KMeans(NamedTuple):
+    """A clustering of n points into at most ``slots`` clusters."""
+
+    labels: Array
+    """``[n]``: each point's cluster, points of weight 0 included (their nearest)."""
+    inertia: Array
+    """Weighted sum of squared distances to the centres."""
+    distances: Array
+    """``[n]``: each point's squared distance to its centre."""
+    iterations: Array
+    """Lloyd iterations of the restart that won."""
+
+
+class Points(NamedTuple):
+    """Points prepared for clustering: inner products rather than coordinates."""
+
+    norms: Array
+    """``[n]``: squared norms."""
+    products: Callable[[Array], Array]
+    """X Xᵀ a for ``a [n, k]``."""
+    weights: Array
+    """``[n]``."""
+
+
+def prepare(points: Array, weights: Array | None = None) -> Points:
+    """Centre the points ``[n, d]`` (distances do not change, float32 keeps its digits) and set up X Xᵀ."""
+    n, d = points.shape
+    weights = jnp.ones(n, jnp.float32) if weights is None else weights.astype(jnp.float32)
+    total = weights.sum()
+    mean = jnp.matmul(weights / jnp.where(total > 0, total, 1.0), points, precision=Precision.HIGHEST)
+    x = (points - mean).astype(jnp.float32)
+    norms = jnp.sum(x * x, axis=1)
+    if n < d:
+        gram = jnp.matmul(x, x.T, precision=Precision.HIGHEST)
+        return Points(norms, lambda a: jnp.matmul(gram, a, precision=Precision.HIGHEST), weights)
+
+    def apply(a: Array) -> Array:
+        centres = jnp.matmul(x.T, a, precision=Precision.HIGHEST)
+        return jnp.matmul(x, centres, precision=Precision.HIGHEST)
+
+    return Points(norms, apply, weights)
+
+
+def seed(points: Points, slots: int, key: Array, ids: Array | None = None) -> Array:
+    """k-means++: ``slots`` seeds, each drawn with probability ∝ weight × squared distance to the seeds so far.
+
+    Drawn as argmax(log p + Gumbel noise), the noise of a point depending on its id alone: renumbering
+    the points renumbers the seeds. The first k seeds are a k-means++ seeding for k clusters.
+    Returns indices ``[slots]``.
+    """
+    n = points.norms.shape[0]
+    ids = jnp.arange(n) if ids is None else ids
+
+    def draw(step: Array, chances: Array) -> Array:
+        noise = jax.vmap(lambda i: jax.random.gumbel(jax.random.fold_in(jax.random.fold_in(key, step), i)))(ids)
+        log_p = jnp.where(chances > 0, jnp.log(jnp.maximum(chances, 1e-37)), -FAR)
+        return jnp.argmax(log_p + noise)
+
+    def add(step: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        seeds, nearest = state
+        chances = points.weights * jnp.where(step == 0, 1.0, nearest)
+        chosen = draw(step, chances)
+        one_hot = (jnp.arange(n) == chosen).astype(jnp.float32)[:, None]
+        to_chosen = jnp.maximum(points.norms + points.norms[chosen] - 2 * points.products(one_hot)[:, 0], 0.0)
+        to_chosen = jnp.where(jnp.arange(n) == chosen, 0.0, to_chosen)
+        return seeds.at[step].set(chosen), jnp.minimum(nearest, to_chosen)
+
+    start = (jnp.zeros(slots, jnp.int32), jnp.full(n, FAR, jnp.float32))
+    return jax.lax.fori_loop(0, slots, add, start)[0]
+
+
+def lloyd(points: Points, members: Array, k: Array | int, iterations: int = 100) -> KMeans:
+    """Lloyd's iterations from initial memberships ``members [n, slots]`` (a column may be one seed).
+
+    Stops when no label changes. A used cluster that becomes empty takes the farthest point of a
+    cluster with more than one member, so none of the first k stays empty while there are k distinct
+    points of positive weight.
+    """
+    n, slots = members.shape
+    used = jnp.arange(slots) < k
+
+    def distances(members: Array) -> Array:
+        mass = members.sum(axis=0)
+        a = members / jnp.where(mass > 0, mass, 1.0)
+        products = points.products(a)
+        squared = points.norms[:, None] - 2 * products + jnp.sum(a * products, axis=0)
+        return jnp.where(used & (mass > 0), jnp.maximum(squared, 0.0), FAR)
+
+    def one_hot(labels: Array) -> Array:
+        return jax.nn.one_hot(labels, slots) * points.weights[:, None]
+
+    def refill(labels: Array, nearest: Array) -> tuple[Array, Array]:
+        counts = (one_hot(labels) > 0).sum(axis=0)
+        spare = (points.weights > 0) & (counts[labels] > 1) & (nearest > 0)
+        empty = used & (counts == 0)
+        give = jnp.argmax(jnp.where(spare, nearest, -1.0))
+        fill = empty.any() & spare.any()
+        labels = jnp.where(fill & (jnp.arange(n) == give), jnp.argmax(empty), labels)
+        nearest = jnp.where(fill & (jnp.arange(n) == give), 0.0, nearest)
+        return labels, nearest
+
+    def assign(members: Array) -> Array:
+        squared = distances(members)
+        labels, nearest = jnp.argmin(squared, axis=1).astype(jnp.int32), jnp.min(squared, axis=1)
+
+        def some_empty(state: tuple[Array, Array, Array]) -> Array:
+            counts = (one_hot(state[0]) > 0).sum(axis=0)
+            return (used & (counts == 0)).any() & (state[2] < slots)
+
+        def fill(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            return (*refill(state[0], state[1]), state[2] + 1)
+
+        return jax.lax.while_loop(some_empty, fill, (labels, nearest, jnp.int32(0)))[0]
+
+    def moving(state: tuple[Array, Array, Array]) -> Array:
+        return state[1] & (state[2] < iterations)
+
+    def iterate(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        labels, _, count = state
+        new = assign(one_hot(labels))
+        return new, jnp.any(new != labels), count + 1
+
+    labels = assign(members)
+    labels, _, count = jax.lax.while_loop(moving, iterate, (labels, jnp.bool_(True), jnp.int32(0)))
+    final = jnp.take_along_axis(distances(one_hot(labels)), labels[:, None], axis=1)[:, 0]
+    return KMeans(labels, jnp.sum(points.weights * final), final, count)
+
+
+def members_of(labels: Array, slots: int, weights: Array) -> Array:
+    """Memberships ``[n, slots]`` of labels ``[n]``, to start :func:`lloyd` from a known clustering."""
+    return jax.nn.one_hot(labels, slots) * weights[:, None]
+
+
+def seedings(points: Points, slots: int, key: Array, restarts: int, ids: Array | None = None) -> Array:
+    """``restarts`` independent k-means++ seedings, as indices ``[restarts, slots]``."""
+    return jax.vmap(lambda r: seed(points, slots, jax.random.fold_in(key, r), ids))(jnp.arange(restarts))
+
+
+def best_of(points: Points, seeds: Array, k: Array | int, start: Array | None = None) -> KMeans:
+    """The lowest inertia among Lloyd runs from each of ``seeds [restarts, slots]`` and from labels ``start [n]``.
+
+    Among equals the first wins, and ``start`` comes first: a clustering that cannot be improved stays.
+    """
+    n = points.norms.shape[0]
+    slots = seeds.shape[1]
+    starts = jax.vmap(lambda s: jax.nn.one_hot(s, n).T)(seeds)
+    if start is not None:
+        starts = jnp.concatenate([members_of(start, slots, points.weights)[None], starts])
+    runs = jax.vmap(lambda members: lloyd(points, members, k))(starts)
+    inertia = runs.inertia
+    # A difference within float32 rounding of the distances is no improvement.
+    slack = 1e-5 * jnp.sum(points.weights * points.norms)
+    winner = jnp.argmax(inertia <= inertia.min() + slack)
+    return KMeans(*(value[winner] for value in runs))
+
+
+def kmeans(
+    points: Array,
+    k: int,
+    key: Array,
+    *,
+    weights: Array | None = None,
+    restarts: int = 8,
+    ids: Array | None = None,
+) -> KMeans:
+    """Cluster ``points [n, d]`` into ``k`` clusters: the best of ``restarts`` k-means++ seedings."""
+    prepared = prepare(points, weights)
+    return best_of(prepared, seedings(prepared, k, key, restarts, ids), k)

@@ -1,0 +1,21 @@
+"""Data: sources, splits and the federation they make."""
+
+from cgpfl.data.build import SPLITS, make_data
+from cgpfl.data.federated import FederatedData, Table
+from cgpfl.data.makers import MAKERS, make_contexts
+from cgpfl.data.sources import SOURCES, Source, load
+from cgpfl.data.splits import RULES, split
+
+__all__ = [
+    "MAKERS",
+    "RULES",
+    "SOURCES",
+    "SPLITS",
+    "FederatedData",
+    "Source",
+    "Table",
+    "load",
+    "make_contexts",
+    "make_data",
+    "split",
+]

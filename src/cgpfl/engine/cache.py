@@ -1,0 +1,29 @@
+"""The persistent compilation cache: a program compiled once is not compiled again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import jax
+
+
+def cache_folder() -> Path:
+    """``$CGPFL_CACHE``, else ``cgpfl`` in the user's cache folder."""
+    if chosen := os.environ.get("CGPFL_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cgpfl"
+
+
+def use_compilation_cache() -> None:
+    """Turn JAX's compilation cache on, unless the user has set one or the folder cannot be written."""
+    if jax.config.values["jax_compilation_cache_dir"] is not None:
+        return
+    folder = cache_folder() / "xla"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # a read-only home costs compile time, nothing else
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

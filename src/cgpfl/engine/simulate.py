@@ -1,0 +1,278 @@
+"""All clients in one compiled program.
+
+A block of rounds is one XLA program: a loop over rounds, in it the clients' work mapped over the
+client axis, the server's step, and every n-th round the evaluation. The host only decides how many
+rounds the next block has (a traced number: nothing is compiled again) and receives its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from cgpfl.algorithms import Cohort, Task
+from cgpfl.engine.cache import use_compilation_cache
+from cgpfl.engine.evaluate import evaluate_client
+from cgpfl.engine.problem import (
+    Arrays,
+    Keys,
+    RoundKeys,
+    answers,
+    client_keys,
+    cohort_size,
+    draw_cohort,
+    host,
+    keys_of,
+    make_task,
+    on_device,
+    round_keys,
+)
+from cgpfl.tree import Tree, all_finite, nbytes, where
+
+CACHE_BLOCK = 3 << 20
+"""On a CPU, clients are mapped in blocks whose models together fit in this many bytes (near caches)."""
+DEVICE_BLOCK = 2 << 30
+"""On an accelerator, bytes of models in one block; gradients and copies take a few times that."""
+
+
+class State(NamedTuple):
+    """Everything that changes over rounds."""
+
+    server: Any
+    clients: Any  # stacked, [N, ...]
+    answers: Array  # uploads received so far
+    diverged: Array  # the round in which a parameter became NaN or infinite, or -1
+
+
+class Static(NamedTuple):
+    """What the program is compiled for."""
+
+    cohort: int
+    block: int
+    capacity: int
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Cost of one client in one round."""
+
+    message: int  # bytes
+    upload: int  # bytes
+    gradients: int  # minibatch gradients
+
+
+def over_clients(f: Callable[..., Any], args: Any, block: int) -> Any:
+    """Map ``f`` over the leading axis: all at once, or ``block`` at a time where memory is short."""
+    n = jax.tree.leaves(args)[0].shape[0]
+    if block >= n:
+        return jax.vmap(f)(*args)
+    return jax.lax.map(lambda a: f(*a), args, batch_size=block)
+
+
+def one_round(
+    method: Any, task: Task, arrays: Arrays, keys: RoundKeys, state: State, dropout: Array, static: Static
+) -> tuple[State, Array]:
+    """One round for the whole federation → (new state, whether everything is finite)."""
+    everyone = static.cohort == arrays.ids.shape[0]
+    at = draw_cohort(keys, arrays.ids, static.cohort)
+
+    def pick(tree: Tree) -> Tree:
+        return tree if everyone else jax.tree.map(lambda v: v[at], tree)
+
+    def work(client_id: Array, client: Any, rows: Array, count: Array) -> tuple[Any, Any, Array]:
+        own = client_keys(keys, client_id)
+        message = method.send(state.server, client_id)
+        upload, new = method.train(task, message, client, arrays.view(rows, count), own.train)
+        answered = answers(own.answer, dropout)
+        return upload, where(answered, new, client), answered
+
+    ids, before, counts = pick(arrays.ids), pick(state.clients), pick(arrays.train.counts)
+    uploads, after, answered = over_clients(work, (ids, before, pick(arrays.train.rows), counts), static.block)
+    cohort = Cohort(ids, jnp.where(answered, counts, 0))
+    server = method.aggregate(state.server, uploads, cohort, keys.server)
+    clients = after if everyone else jax.tree.map(lambda all_, new: all_.at[at].set(new), state.clients, after)
+    total = state.answers + answered.sum(dtype=jnp.int32)
+    return State(server, clients, total, state.diverged), all_finite((uploads, after, server))
+
+
+def evaluate(
+    method: Any, task: Task, arrays: Arrays, keys: RoundKeys, state: State, static: Static
+) -> dict[str, Array]:
+    """The record of a round: per-client values ``[N]``, and what the method reports of its server."""
+
+    def one(client_id: Array, client: Any, train: Any, test: Any, validation: Any) -> dict[str, Array]:
+        own = client_keys(keys, client_id)
+        return evaluate_client(method, task, arrays, state.server, client, client_id, (train, test, validation), own)
+
+    args = (arrays.ids, state.clients, arrays.train, arrays.test, arrays.validation)
+    record = over_clients(one, args, static.block)
+    report = method.report(state.server)
+    if "context" in report:  # by client id → by place in the table
+        report = report | {"context": report["context"][arrays.ids]}
+    return {**record, **report, "answers": state.answers}
+
+
+@partial(jax.jit, static_argnames=("static",), donate_argnames=("state",))
+def advance(
+    method: Any,
+    task: Task,
+    arrays: Arrays,
+    keys: Keys,
+    state: State,
+    schedule: tuple[Array, Array, Array, Array],
+    dropout: Array,
+    static: Static,
+) -> tuple[State, dict[str, Array], Array]:
+    """Rounds ``start`` to ``stop`` (exclusive), evaluated every ``every`` and at the last of ``total``.
+
+    ``schedule`` is (start, stop, every, total). Returns the state, records ``[capacity, ...]`` and how
+    many of them are filled. Ends early when a parameter is no longer finite.
+    """
+    start, stop, every, total = schedule
+    shapes = jax.eval_shape(lambda s: evaluate(method, task, arrays, round_keys(keys, 0), s, static), state)
+    empty = jax.tree.map(lambda s: jnp.zeros((static.capacity, *s.shape), s.dtype), shapes)
+
+    def going(carry: tuple[Array, State, dict[str, Array], Array]) -> Array:
+        return (carry[0] < stop) & (carry[1].diverged < 0)
+
+    def body(
+        carry: tuple[Array, State, dict[str, Array], Array],
+    ) -> tuple[Array, State, dict[str, Array], Array]:
+        t, state, records, filled = carry
+        of_round = round_keys(keys, t)
+        state, finite = one_round(method, task, arrays, of_round, state, dropout, static)
+        state = state._replace(diverged=jnp.where(finite, state.diverged, t))
+
+        def write() -> tuple[dict[str, Array], Array]:
+            record = evaluate(method, task, arrays, of_round, state, static)
+            return {k: v.at[filled].set(record[k]) for k, v in records.items()}, filled + 1
+
+        due = finite & (((t + 1) % every == 0) | (t + 1 == total))
+        records, filled = jax.lax.cond(due, write, lambda: (records, filled))
+        return t + 1, state, records, filled
+
+    _, state, records, filled = jax.lax.while_loop(going, body, (start, state, empty, jnp.int32(0)))
+    return state, records, filled
+
+
+@jax.jit
+def begin(method: Any, task: Task, arrays: Arrays, keys: Keys) -> State:
+    """The state before the first round."""
+    server_key, client_key = jax.random.split(keys.setup)
+    clients = jax.vmap(lambda i: method.init_client(task, jax.random.fold_in(client_key, i)))(arrays.ids)
+    server = method.init_server(task, server_key)
+    return State(server, clients, jnp.int32(0), jnp.int32(-1))
+
+
+class Simulation:
+    """One method on one federation, advanced block by block."""
+
+    def __init__(
+        self,
+        method: Any,
+        data: Any,
+        model: Any,
+        *,
+        rounds: int,
+        seed: int = 0,
+        eval_every: int = 1,
+        participation: float = 1.0,
+        dropout: float = 0.0,
+        clients_per_block: int = 0,
+    ) -> None:
+        use_compilation_cache()
+        self.method, self.rounds, self.eval_every = method, rounds, eval_every
+        self.arrays = on_device(data)
+        self.keys = keys_of(seed)
+        self.task = make_task(model, self.keys, data.clients)
+        self.dropout = jnp.float32(dropout)
+        cohort = cohort_size(participation, data.clients)
+        evaluations = -(-rounds // eval_every)
+        self.static = Static(
+            cohort=cohort,
+            block=clients_per_block or auto_block(nbytes(self.task.initial), cohort),
+            capacity=min(evaluations, max(1, min(64, (32 << 20) // (48 * data.clients)))),
+        )
+
+    def start(self) -> State:
+        """The state before the first round."""
+        state: State = begin(self.method, self.task, self.arrays, self.keys)
+        return state
+
+    def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:
+        """Run rounds ``start``..``stop`` (counted from 0, stop exclusive; ``state`` is used up).
+
+        Returns the new state, the records ``{name: [evaluations, ...]}`` and the rounds (counted
+        from 1) they belong to.
+        """
+        every, total = self.eval_every, self.rounds
+        due = [t for t in range(start + 1, stop + 1) if t % every == 0 or t == total]
+        assert len(due) <= self.static.capacity, "a block must not hold more evaluations than its buffer"
+        schedule = tuple(jnp.int32(v) for v in (start, stop, every, total))
+        state, records, filled = advance(
+            self.method, self.task, self.arrays, self.keys, state, schedule, self.dropout, self.static
+        )
+        n = int(filled)
+        return state, {k: np.asarray(v[:n]) for k, v in host(records).items()}, due[:n]
+
+    def furthest(self, start: int) -> int:
+        """The last round a block from ``start`` may reach without overflowing its record buffer."""
+        return min(self.rounds, (start // self.eval_every + self.static.capacity) * self.eval_every)
+
+    def traffic(self) -> Traffic:
+        """Bytes and gradients of one client in one round, from the shapes of what is sent."""
+        state = jax.eval_shape(begin, self.method, self.task, self.arrays, self.keys)
+        client = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape[1:], v.dtype), state.clients)
+        one = jax.ShapeDtypeStruct((), jnp.int32)
+        message = jax.eval_shape(self.method.send, state.server, one)
+
+        def train(message: Any, client: Any, rows: Array, count: Array, key: Array) -> Any:
+            return self.method.train(self.task, message, client, self.arrays.view(rows, count), key)
+
+        upload, _ = jax.eval_shape(
+            train, message, client, self.arrays.train.rows[0], self.arrays.train.counts[0], self.keys.rounds
+        )
+        return Traffic(nbytes(message), nbytes(upload), self.method.gradients())
+
+    def personal(self, state: State, i: int) -> Tree:
+        """Parameters of the model client ``i`` uses, as of the last round."""
+        own = client_keys(round_keys(self.keys, self.rounds - 1), self.arrays.ids[i])
+        client = jax.tree.map(lambda v: v[i], state.clients)
+        view = self.arrays.view(self.arrays.train.rows[i], self.arrays.train.counts[i])
+        message = self.method.send(state.server, self.arrays.ids[i])
+        return self.method.personal(self.task, message, client, view, own.personal)
+
+
+def auto_block(model_bytes: int, cohort: int) -> int:
+    """How many clients to map at once: all that fit; evenly divided if that costs little."""
+    limit = CACHE_BLOCK if jax.default_backend() == "cpu" else DEVICE_BLOCK
+    fit = min(max(1, limit // max(model_bytes, 1)), cohort)
+    even = next(b for b in range(fit, 0, -1) if cohort % b == 0)
+    return even if 2 * even > fit else fit
+
+
+def simulate(
+    method: Any, data: Any, model: Any, *, rounds: int, **settings: Any
+) -> tuple[State, dict[str, Any], list[int]]:
+    """Run a method from start to end in memory → (state, records, evaluated rounds).
+
+    The engine alone: no folder, no checkpoint, no progress (see :func:`cgpfl.run` for those).
+    """
+    simulation = Simulation(method, data, model, rounds=rounds, **settings)
+    state, t = simulation.start(), 0
+    blocks: list[dict[str, np.ndarray]] = []
+    due: list[int] = []
+    while t < rounds and int(state.diverged) < 0:
+        stop = simulation.furthest(t)
+        state, records, evaluated = simulation.advance(state, t, stop)
+        blocks.append(records)
+        due += evaluated
+        t = stop
+    return state, {k: np.concatenate([b[k] for b in blocks]) for k in blocks[0]}, due

@@ -1,0 +1,19 @@
+"""Experiments: configuration, run folders, checkpoints, results."""
+
+from cgpfl.experiment.config import Experiment
+from cgpfl.experiment.experiment import Finished, resume_experiment, run_experiment
+from cgpfl.experiment.result import Contexts, PersonalModel, Result
+from cgpfl.experiment.run import Interrupted, Progress, run
+
+__all__ = [
+    "Contexts",
+    "Experiment",
+    "Finished",
+    "Interrupted",
+    "PersonalModel",
+    "Progress",
+    "Result",
+    "resume_experiment",
+    "run",
+    "run_experiment",
+]

@@ -1,0 +1,112 @@
+"""State on disk: atomic, readable by anyone, never pickle.
+
+A method's folder holds ``state.safetensors`` (the newest state), ``state.json`` (the round it belongs
+to) inside it as metadata, and ``records-NNNNNN.safetensors`` (the evaluations of one block, named by
+its last round). Records are written before the state that follows them, so a run that is killed at
+any moment resumes from a state all of whose records are there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from cgpfl.errors import CgpflError
+from cgpfl.experiment.records import Records
+
+STATE = "state.safetensors"
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def save_arrays(path: Path, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
+    """Named arrays and a few facts in one safetensors file."""
+    content = save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, {"facts": json.dumps(facts)})
+    write(path, content)
+
+
+def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """What :func:`save_arrays` wrote."""
+    try:
+        with safe_open(path, "np") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return arrays, json.loads(file.metadata()["facts"])
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise CgpflError(
+            f"checkpoint {path}: cannot be read ({type(error).__name__}); delete it to start anew"
+        ) from error
+
+
+def _is_key(value: Any) -> bool:
+    return jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
+def tree_arrays(tree: Any) -> dict[str, np.ndarray]:
+    """A pytree as named arrays; random keys as their data."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {
+        jax.tree_util.keystr(path): np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+        for path, leaf in leaves
+    }
+
+
+def arrays_tree(arrays: dict[str, np.ndarray], like: Any, where: Path) -> Any:
+    """Named arrays as a pytree of the form of ``like`` (shapes suffice)."""
+
+    def leaf(path: Any, shape: Any) -> Any:
+        value = arrays.get(jax.tree_util.keystr(path))
+        if value is None:
+            raise CgpflError(f"checkpoint {where}: has no {jax.tree_util.keystr(path)}; it is of another method")
+        value = jax.random.wrap_key_data(jnp.asarray(value)) if _is_key(shape) else value
+        if value.shape != shape.shape:
+            raise CgpflError(
+                f"checkpoint {where}: {jax.tree_util.keystr(path)} has shape {value.shape}, not {shape.shape}"
+            )
+        return jnp.array(value)
+
+    return jax.tree_util.tree_map_with_path(leaf, like)
+
+
+class MethodFolder:
+    """Checkpoints of one method in a run folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def save(self, state: Any, facts: dict[str, Any], new: Records) -> None:
+        """Write the records since the last save, then the state. ``facts`` has the round it is at."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if new.rounds:
+            name = f"records-{new.rounds[-1]:06d}.safetensors"
+            save_arrays(self.path / name, new.values, {"rounds": new.rounds})
+        save_arrays(self.path / STATE, tree_arrays(state), facts)
+
+    def facts(self) -> dict[str, Any] | None:
+        """The facts saved with the state, or None where there is no checkpoint."""
+        return load_arrays(self.path / STATE)[1] if (self.path / STATE).exists() else None
+
+    def load(self, like: Any) -> tuple[Any, dict[str, Any], Records]:
+        """The newest state, its facts and all records up to it."""
+        arrays, facts = load_arrays(self.path / STATE)
+        records = Records()
+        for path in sorted(self.path.glob("records-*.safetensors")):
+            values, of = load_arrays(path)
+            if of["rounds"][-1] <= facts["round"]:
+                records.add(of["rounds"], values)
+        return arrays_tree(arrays, like, self.path / STATE), facts, records

@@ -1,0 +1,69 @@
+"""Run an experiment: every method of a configuration into one run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cgpfl.experiment.checkpoint import write
+from cgpfl.experiment.config import Experiment, from_dict, read_toml
+from cgpfl.experiment.folder import RunFolder
+from cgpfl.experiment.result import Result
+from cgpfl.experiment.run import Progress, interrupts, prepare, run_method
+from cgpfl.models import as_model
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished experiment."""
+
+    folder: Path
+    results: list[Result]
+    summary: dict[str, Any]
+
+
+def run_experiment(
+    experiment: Experiment, out: Path, on_progress: Callable[[Progress], None] | None = None
+) -> Finished:
+    """Run every method into the new folder ``out``. Everything is checked before it is created."""
+    methods = experiment.methods()
+    data = experiment.data.build(experiment.seed)
+    model = as_model(experiment.model.name, data.shape, data.classes, **experiment.model.settings)
+    for method in methods.values():
+        prepare(method, data, model, experiment.settings)
+    folder = RunFolder.create(out)
+    write(folder.path / "config.toml", experiment.complete(model.settings()).toml().encode())
+    return _run(experiment, folder, data, model, on_progress)
+
+
+def resume_experiment(path: Path, on_progress: Callable[[Progress], None] | None = None) -> Finished:
+    """Continue a run from its folder: finished methods are kept, the others go on where they were."""
+    folder = RunFolder.open(path)
+    experiment = from_dict(read_toml(path / "config.toml"), str(path / "config.toml"))
+    data = experiment.data.build(experiment.seed)
+    model = as_model(experiment.model.name, data.shape, data.classes, **experiment.model.settings)
+    return _run(experiment, folder, data, model, on_progress)
+
+
+def _run(
+    experiment: Experiment, folder: RunFolder, data: Any, model: Any, on_progress: Callable[[Progress], None] | None
+) -> Finished:
+    folder.write_split(data)
+    results = []
+    with interrupts() as stop:
+        for label, method in experiment.methods().items():
+            result = run_method(
+                prepare(method, data, model, experiment.settings),
+                data,
+                model,
+                label=label,
+                seed=experiment.seed,
+                folder=folder.method(label),
+                on_progress=on_progress,
+                stop=stop,
+                checkpoint_seconds=experiment.checkpoint_seconds,
+            )
+            results.append(result)
+    return Finished(folder.path, results, folder.finish(results))

@@ -1,0 +1,117 @@
+"""The run folder: everything a run leaves behind, readable without this library.
+
+config.toml        complete and re-runnable
+split.txt          hash of samples, labels and tables
+metrics.parquet    one row a method, client and evaluated round
+history.csv        one row a method and evaluated round
+summary.json       the figures people quote
+figures/*.png
+methods/NAME/      state and records of each method (see checkpoint.py)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from cgpfl.data import FederatedData
+from cgpfl.errors import CgpflError
+from cgpfl.experiment.checkpoint import MethodFolder, write
+from cgpfl.experiment.records import Records
+
+if TYPE_CHECKING:
+    from cgpfl.experiment.result import Result
+
+
+class RunFolder:
+    """A run folder on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path) -> RunFolder:
+        """A new folder; one that exists is never touched."""
+        if path.exists():
+            raise CgpflError(f"out {path}: exists already; choose another, or continue it with: cgpfl resume {path}")
+        try:
+            path.mkdir(parents=True)
+        except OSError as error:
+            raise CgpflError(f"out {path}: cannot be created: {error.strerror or error}") from error
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run folder."""
+        if not path.is_dir():
+            raise CgpflError(f"run {path}: no such folder")
+        return cls(path)
+
+    def method(self, label: str) -> MethodFolder:
+        """Where a method's state and records are."""
+        return MethodFolder(self.path / "methods" / label)
+
+    def write_split(self, data: FederatedData) -> None:
+        """Note which problem this is; refuse to mix two in one folder."""
+        note = self.path / "split.txt"
+        if note.exists() and note.read_text().strip() != data.digest:
+            raise CgpflError(
+                f"run {self.path}: its split is {note.read_text().strip()}, the data now gives {data.digest}; "
+                "the data or the split has changed, so start a new run"
+            )
+        write(note, (data.digest + "\n").encode())
+
+    def save_result(self, result: Result) -> None:
+        """State and records of a run that was made in memory."""
+        facts = {"round": result.rounds, "seconds": result.seconds, "done": True, "diverged": result.diverged}
+        self.method(result.label).save(result.state, facts, Records(result.records.rounds, result.records.values))
+
+    def finish(self, results: Sequence[Result]) -> dict[str, Any]:
+        """Write metrics, history, summary and figures; returns the summary."""
+        if not results:
+            return {}
+        with_label = [r.history.assign(method=r.label) for r in results]
+        history = pd.concat(with_label, ignore_index=True)
+        columns = ["method", *(c for c in history.columns if c != "method")]
+        write(self.path / "history.csv", history[columns].to_csv(index=False).encode())
+        metrics = pd.concat([r.clients for r in results], ignore_index=True).astype({"method": "str"})
+        part = self.path / "metrics.parquet.part"
+        metrics.to_parquet(part, index=False)
+        part.replace(self.path / "metrics.parquet")
+        summary = summarise(results)
+        write(self.path / "summary.json", (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
+        from cgpfl.report.figures import draw
+
+        draw(self.path)
+        return summary
+
+
+def summarise(results: Sequence[Result]) -> dict[str, Any]:
+    """The content of ``summary.json``."""
+    data = results[0].data
+    return {
+        "methods": {r.label: _finite(r.summary()) for r in results},
+        "data": data.summary(),
+        "model": {"name": type(results[0].model).__name__.lower(), **results[0].model.settings()},
+        "seed": results[0].seed,
+    }
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: null instead."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def parameters(method: Any) -> dict[str, Any]:
+    """A method's hyper-parameters as plain values."""
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(method).items()}

@@ -1,0 +1,118 @@
+"""Evaluation records: what the engine measured, as tables and as the figures people quote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+PER_CLIENT = (
+    "correct",
+    "loss",
+    "train_loss",
+    "validation_correct",
+    "shared_correct",
+    "shared_loss",
+    "distance",
+    "context",
+)
+"""Records with one value a client; the others have one a round."""
+
+
+def scores(correct: np.ndarray, n: np.ndarray) -> dict[str, float]:
+    """Accuracies of N clients, ``correct [N]`` of ``n [N]``.
+
+    pooled: all correct answers over all samples. mean: over clients. worst_tenth: mean over the worst
+    tenth of the clients (at least one). std: over clients.
+    """
+    each = np.asarray(correct, float) / n
+    worst = np.sort(each)[: max(1, -(-len(each) // 10))]
+    return {
+        "pooled": float(np.sum(correct) / np.sum(n)),
+        "mean": float(each.mean()),
+        "worst_tenth": float(worst.mean()),
+        "std": float(each.std()),
+    }
+
+
+@dataclass
+class Records:
+    """Everything recorded of one method, evaluation by evaluation."""
+
+    rounds: list[int] = field(default_factory=list)
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def add(self, rounds: list[int], values: dict[str, np.ndarray]) -> None:
+        """Append the records of a block."""
+        if rounds:
+            self.rounds = self.rounds + rounds
+            joined = {k: np.concatenate([self.values[k], v]) if k in self.values else v for k, v in values.items()}
+            self.values = joined
+
+    def first_bad(self) -> int | None:
+        """Index of the first evaluation with a loss that is not finite."""
+        if not self.rounds:
+            return None
+        bad = ~np.isfinite(self.values["train_loss"]).all(axis=1)
+        return int(np.argmax(bad)) if bad.any() else None
+
+    def until(self, index: int) -> Records:
+        """The first ``index`` evaluations."""
+        return Records(self.rounds[:index], {k: v[:index] for k, v in self.values.items()})
+
+    def history(self, n: np.ndarray, prox: float, cost: Cost) -> pd.DataFrame:
+        """One row an evaluated round. ``n [N]``: test samples of each client."""
+        rows = []
+        v = self.values
+        for e, t in enumerate(self.rounds):
+            row: dict[str, Any] = {"round": t}
+            row |= {("accuracy" if k == "pooled" else k): s for k, s in scores(v["correct"][e], n).items()}
+            row["loss"] = float(np.average(v["loss"][e], weights=n))
+            row["train_loss"] = float(v["train_loss"][e].mean())
+            if "shared_correct" in v:
+                row["shared_accuracy"] = float(v["shared_correct"][e].sum() / n.sum())
+                row["shared_loss"] = float(np.average(v["shared_loss"][e], weights=n))
+                # The paper's objectives: mean F_i = f_i + (λ/2)‖θ_i − ω‖², and G, k-means' own.
+                row["objective_personal"] = float((v["train_loss"][e] + prox / 2 * v["distance"][e]).mean())
+                row["objective_context"] = float(v["distance"][e].mean())
+            else:
+                row["objective_personal"] = row["train_loss"]
+            row |= {k: v[k][e].item() for k in ("k", "kmeans_iterations") if k in v}
+            rows.append(row | cost.after(t, int(v["answers"][e])))
+        return pd.DataFrame(rows)
+
+    def clients(self, n: np.ndarray, label: str) -> pd.DataFrame:
+        """One row a client and evaluated round, in long form."""
+        each = len(n)
+        frame: dict[str, Any] = {
+            "method": pd.Categorical([label] * (each * len(self.rounds))),
+            "round": np.repeat(np.asarray(self.rounds, np.int32), each),
+            "client": np.tile(np.arange(each, dtype=np.int32), len(self.rounds)),
+            "n": np.tile(n.astype(np.int32), len(self.rounds)),
+        }
+        for name in PER_CLIENT:
+            if name in self.values:
+                flat = self.values[name].reshape(-1)
+                frame[name] = flat.astype(np.int32) if name.endswith("correct") else flat
+        return pd.DataFrame(frame)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a round costs, to turn counts into bytes and gradients."""
+
+    message: int
+    upload: int
+    gradients: int
+    asked: int
+    """Clients asked in a round."""
+
+    def after(self, rounds: int, answers: int) -> dict[str, int]:
+        """Totals after ``rounds`` in which ``answers`` uploads came back."""
+        return {
+            "bytes_down": rounds * self.asked * self.message,
+            "bytes_up": answers * self.upload,
+            "gradients": answers * self.gradients,
+        }

@@ -1,0 +1,201 @@
+"""What a run of one method gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from cgpfl.contexts import membership, spreading, transition
+from cgpfl.data import FederatedData
+from cgpfl.engine import Simulation, State
+from cgpfl.experiment.records import Cost, Records, scores
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """The contexts a method found."""
+
+    assignment: np.ndarray
+    """``[N]``: context of each client after the last round."""
+    k: int
+    rounds: np.ndarray
+    """Evaluated rounds, ``[E]``."""
+    history: np.ndarray
+    """``[E, N]``: context of each client in each of them."""
+    curve: pd.DataFrame | None
+    """K, complexity, cost, error (e(K)), where K was chosen by CGPFL-Heur."""
+    truth: np.ndarray | None
+    """``[N]``: the true contexts, where the data knows them."""
+
+    @property
+    def ari(self) -> float | None:
+        """Adjusted Rand index against the true contexts: 1 = the same partition, 0 = chance."""
+        if self.truth is None:
+            return None
+        from sklearn.metrics import adjusted_rand_score
+
+        return float(adjusted_rand_score(self.truth, self.assignment))
+
+    def P(self, e: int = -1) -> np.ndarray:
+        """P^t ``[N, K]`` at evaluation ``e``."""
+        return membership(self.history[e], self._slots)
+
+    def J(self, e: int = -1) -> np.ndarray:
+        """J^t ``[K, N]`` at evaluation ``e``."""
+        return spreading(self.history[e], self._slots)
+
+    def Q(self, e: int = -1) -> np.ndarray:
+        """Q ``[K, K]`` from the evaluation before ``e`` to ``e``: P^t Q = P^{t+1}."""
+        after = range(len(self.history))[e]
+        return transition(self.history[max(after - 1, 0)], self.history[after], self._slots)
+
+    @property
+    def _slots(self) -> int:
+        return max(self.k, int(self.history.max()) + 1)
+
+
+@dataclass(frozen=True)
+class PersonalModel:
+    """One client's model, ready to use."""
+
+    params: Any
+    data: FederatedData
+    model: Any
+
+    def logits(self, x: Any) -> np.ndarray:
+        """Logits ``[n, classes]`` of raw samples ``x [n, ...]`` (scaled as in training)."""
+        inputs = jnp.asarray(x).astype(jnp.float32) * self.data.scale + self.data.shift
+        return np.asarray(self.model.apply(self.params, inputs))
+
+    def predict(self, x: Any) -> np.ndarray:
+        """Labels ``[n]`` of raw samples ``x [n, ...]``."""
+        return self.logits(x).argmax(axis=-1)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One method's run: figures first, everything behind them on demand."""
+
+    label: str
+    method: Any
+    data: FederatedData
+    model: Any
+    simulation: Simulation
+    state: State
+    records: Records
+    rounds: int
+    """Rounds completed."""
+    seconds: float
+    seed: int
+    diverged: int | None = None
+    """The round in which the method diverged, if it did."""
+    message: str | None = None
+
+    @property
+    def scores(self) -> dict[str, float] | None:
+        """Accuracy of the personal models on the test parts: pooled, mean, worst_tenth, std."""
+        return self._scores("correct")
+
+    @property
+    def shared_scores(self) -> dict[str, float] | None:
+        """The same for the shared or context models, where the method has them."""
+        return self._scores("shared_correct")
+
+    def _scores(self, name: str) -> dict[str, float] | None:
+        values = self.records.values.get(name)
+        return None if values is None or not len(values) else scores(values[-1], self.data.test.counts)
+
+    @property
+    def accuracy(self) -> float:
+        """Pooled test accuracy of the personal models after the last round (NaN if nothing was recorded)."""
+        return float("nan") if self.scores is None else self.scores["pooled"]
+
+    @cached_property
+    def cost(self) -> Cost:
+        """Bytes and gradients of a round."""
+        traffic = self.simulation.traffic()
+        return Cost(traffic.message, traffic.upload, traffic.gradients, self.simulation.static.cohort)
+
+    @cached_property
+    def history(self) -> pd.DataFrame:
+        """One row an evaluated round."""
+        prox = float(getattr(self.method, "prox", 0.0))
+        return self.records.history(self.data.test.counts, prox, self.cost)
+
+    @cached_property
+    def clients(self) -> pd.DataFrame:
+        """One row a client and evaluated round."""
+        return self.records.clients(self.data.test.counts, self.label)
+
+    @property
+    def contexts(self) -> Contexts | None:
+        """The contexts found, or None for a method without any."""
+        values = self.records.values
+        if "context" not in values or not self.records.rounds:
+            return None
+        curve = None
+        if "cost" in values:
+            first, cost, mu = values["complexity"][-1], values["cost"][-1], values["mu"][-1]
+            ks = np.arange(1, len(cost) + 1)
+            curve = pd.DataFrame({"k": ks, "complexity": first, "cost": cost, "error": first + mu * cost})
+        return Contexts(
+            assignment=values["context"][-1],
+            k=int(values["k"][-1]),
+            rounds=np.asarray(self.records.rounds),
+            history=values["context"],
+            curve=curve,
+            truth=self.data.context,
+        )
+
+    def personal_model(self, i: int) -> PersonalModel:
+        """The model client ``i`` uses."""
+        if not 0 <= i < self.data.clients:
+            raise IndexError(f"client {i}: there are clients 0..{self.data.clients - 1}")
+        params = jax.tree.map(np.asarray, self.simulation.personal(self.state, i))
+        return PersonalModel(params, self.data, self.model)
+
+    def summary(self) -> dict[str, Any]:
+        """The method's entry in ``summary.json``."""
+        contexts = self.contexts
+        found: dict[str, Any] | None = None
+        if contexts is not None:
+            found = {"k": contexts.k, "ari": contexts.ari, "assignment": contexts.assignment.tolist()}
+            if contexts.curve is not None:
+                found["curve"] = {c: contexts.curve[c].tolist() for c in contexts.curve}
+        return {
+            "accuracy": self.scores,
+            "shared_accuracy": self.shared_scores,
+            "contexts": found,
+            "rounds": self.rounds,
+            "diverged": self.diverged,
+            **self.cost.after(self.rounds, int(self.state.answers)),
+            "seconds": round(self.seconds, 3),
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the result as a run folder (which must not exist yet); returns its path."""
+        from cgpfl.experiment.folder import RunFolder
+
+        run = RunFolder.create(Path(folder))
+        run.write_split(self.data)
+        run.save_result(self)
+        run.finish([self])
+        return run.path
+
+    def __repr__(self) -> str:
+        s = self.scores
+        if s is None:
+            return f"<{self.label}: nothing recorded>"
+        found = "" if self.contexts is None else f", {self.contexts.k} contexts"
+        end = f", diverged in round {self.diverged}" if self.diverged else ""
+        return (
+            f"<{self.label}: accuracy {s['pooled']:.1%} pooled, {s['mean']:.1%} mean, "
+            f"{s['worst_tenth']:.1%} worst tenth{found}, {self.rounds} rounds{end}>"
+        )

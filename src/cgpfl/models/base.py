@@ -1,0 +1,81 @@
+"""A model: parameters and inputs to logits, and from there to a loss and a score.
+
+A model is a frozen dataclass compared by value, so that the same architecture is compiled once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from cgpfl.batch import Batch
+
+Params = Any
+
+
+@dataclass(frozen=True)
+class Model:
+    """A classifier. Subclasses write ``init`` and ``apply``; another loss is another ``loss``."""
+
+    shape: tuple[int, ...]
+    """Shape of one input."""
+    classes: int
+    l2: float = 0.0
+    """Weight of (l2/2)‖params‖² in the training loss."""
+
+    def init(self, key: Array) -> Params:
+        """Fresh parameters from a key."""
+        raise TypeError(f"{type(self).__name__} defines no init")
+
+    def apply(self, params: Params, x: Array) -> Array:
+        """Logits ``[B, classes]`` of inputs ``x [B, *shape]``."""
+        raise TypeError(f"{type(self).__name__} defines no apply")
+
+    def loss(self, params: Params, batch: Batch) -> Array:
+        """Weighted mean cross-entropy plus (l2/2)‖params‖²."""
+        entropy = _cross_entropy(self.apply(params, batch.x), batch.y)
+        mean = jnp.sum(entropy * batch.weight) / jnp.maximum(jnp.sum(batch.weight), 1.0)
+        return mean + self.penalty(params)
+
+    def penalty(self, params: Params) -> Array | float:
+        """The regulariser, (l2/2)‖params‖²."""
+        if self.l2 == 0.0:
+            return 0.0
+        squares = [jnp.sum(p * p) for p in jax.tree.leaves(params)]
+        return 0.5 * self.l2 * sum(squares, start=jnp.float32(0))
+
+    def score(self, params: Params, batch: Batch) -> tuple[Array, Array]:
+        """Weighted sums over the batch: correct answers, cross-entropy."""
+        logits = self.apply(params, batch.x)
+        correct = (jnp.argmax(logits, axis=-1) == batch.y) * batch.weight
+        return jnp.sum(correct), jnp.sum(_cross_entropy(logits, batch.y) * batch.weight)
+
+    def settings(self) -> dict[str, Any]:
+        """What was chosen about the architecture, beside the data's shape and classes."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("shape", "classes")}
+
+
+def _cross_entropy(logits: Array, labels: Array) -> Array:
+    """``[B]`` from logits ``[B, classes]``; written with a mask, which vectorises better than a gather."""
+    true = jnp.sum(logits * jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype), axis=-1)
+    return jax.nn.logsumexp(logits, axis=-1) - true
+
+
+def dense(key: Array, inputs: int, outputs: int) -> dict[str, Array]:
+    """A dense layer's parameters, uniform in ±1/sqrt(inputs) (LeCun; PyTorch's default too)."""
+    bound = inputs**-0.5
+    kernel, bias = jax.random.split(key)
+    return {
+        "kernel": jax.random.uniform(kernel, (inputs, outputs), minval=-bound, maxval=bound),
+        "bias": jax.random.uniform(bias, (outputs,), minval=-bound, maxval=bound),
+    }
+
+
+def affine(layer: dict[str, Array], x: Array) -> Array:
+    """x·kernel + bias."""
+    return x @ layer["kernel"] + layer["bias"]

@@ -1,0 +1,120 @@
+"""Figures of a run folder: accuracy over rounds, contexts over rounds, the e(K) curve."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+COLOURS = ("#4C72B0", "#DD8452", "#55A868", "#C44E52", "#8172B3", "#937860", "#DA8BC3", "#8C8C8C", "#CCB974", "#64B5CD")
+"""Told apart by most readers, in print too."""
+
+
+def draw(run: Path) -> list[Path]:
+    """Draw what a run folder holds into ``figures/``; returns the files."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    summary = json.loads((run / "summary.json").read_text())
+    history = pd.read_csv(run / "history.csv")
+    metrics = pd.read_parquet(run / "metrics.parquet")
+    folder = run / "figures"
+    folder.mkdir(exist_ok=True)
+    written: list[Path] = []
+
+    def figure(name: str, size: tuple[float, float]) -> tuple[Any, Any]:
+        picture = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(picture)
+        written.append(folder / f"{name}.png")
+        axes = picture.add_subplot()
+        axes.spines[["top", "right"]].set_visible(False)
+        return picture, axes
+
+    picture, axes = figure("accuracy", (7, 4.2))
+    accuracy(axes, history, summary)
+    picture.savefig(written[-1], dpi=150)
+    for label, facts in summary["methods"].items():
+        if facts["contexts"] is None:
+            continue
+        rows = metrics[metrics["method"] == label]
+        height = min(8.0, max(2.6, 1.2 + 0.09 * rows["client"].nunique()))
+        picture, axes = figure(f"contexts-{label}", (7, height))
+        context_map(axes, rows, label)
+        picture.savefig(written[-1], dpi=150)
+        if "curve" in facts["contexts"]:
+            picture, axes = figure(f"choosing-k-{label}", (7, 4.2))
+            choosing_k(axes, facts["contexts"], label)
+            picture.savefig(written[-1], dpi=150)
+    return written
+
+
+def accuracy(axes: Any, history: pd.DataFrame, summary: dict[str, Any]) -> None:
+    """Pooled accuracy of the personal models over rounds, a line a method."""
+    for i, label in enumerate(summary["methods"]):
+        rows = history[history["method"] == label]
+        if not len(rows):
+            continue
+        colour = COLOURS[i % len(COLOURS)]
+        dashed = i % 2 == 1  # dashes over solid lines: two that coincide can still be told apart
+        last = 100 * rows["accuracy"].iloc[-1]
+        style = {"ls": "--" if dashed else "-", "zorder": 3 + dashed, "color": colour, "lw": 1.9}
+        axes.plot(rows["round"], 100 * rows["accuracy"], label=f"{label}  {last:.1f} %", **style)
+        if summary["methods"][label]["diverged"]:
+            axes.plot(rows["round"].iloc[-1], last, "x", color=colour, ms=9, mew=2)
+    data = summary["data"]
+    axes.set(xlabel="round", ylabel="test accuracy of the clients' models (%)")
+    origin = f"{data.get('source', 'data')}, split: {data.get('split', 'own')}"
+    axes.set_title(f"{origin}, {data['clients']} clients, seed {summary['seed']}")
+    axes.grid(alpha=0.25)
+    axes.legend(loc="lower right", frameon=False)
+
+
+def context_map(axes: Any, rows: pd.DataFrame, label: str) -> None:
+    """Clients × rounds, coloured by context; clients of one final context side by side."""
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    table = rows.pivot(index="client", columns="round", values="context")
+    order = np.lexsort((table.index.to_numpy(), table.iloc[:, -1].to_numpy()))
+    values = table.to_numpy()[order]
+    used = np.unique(values)
+    names = {int(c): i for i, c in enumerate(used)}
+    image = np.vectorize(lambda c: names[int(c)])(values)
+    colours = [COLOURS[i % len(COLOURS)] for i in range(len(used))]
+    rounds = table.columns.to_numpy()
+    step = rounds[1] - rounds[0] if len(rounds) > 1 else 1
+    axes.imshow(
+        image,
+        aspect="auto",
+        interpolation="nearest",
+        cmap=ListedColormap(colours),
+        vmin=-0.5,
+        vmax=len(used) - 0.5,
+        extent=(rounds[0] - step / 2, rounds[-1] + step / 2, len(values) - 0.5, -0.5),
+    )
+    axes.set(xlabel="round", ylabel="clients, by final context")
+    axes.set_yticks([])
+    axes.set_title(f"{label}: context of each client")
+    handles = [Patch(color=colours[i], label=f"context {c}") for c, i in names.items()]
+    if len(handles) <= 10:
+        axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
+
+
+def choosing_k(axes: Any, contexts: dict[str, Any], label: str) -> None:
+    """e(K) and its two terms, the chosen K starred."""
+    curve, k = contexts["curve"], contexts["k"]
+    ks = np.asarray(curve["k"])
+    error, first = np.asarray(curve["error"]), np.asarray(curve["complexity"])
+    axes.plot(ks, first, "--", color=COLOURS[7], lw=1.4, label="complexity: more models, less data for each")
+    axes.plot(ks, error - first, ":", color=COLOURS[1], lw=1.8, label="μ · cost: models away from their clients")
+    axes.plot(ks, error, color=COLOURS[0], lw=2, marker="o", ms=4, label="e(K), their sum")
+    axes.plot(k, error[ks == k], "*", color=COLOURS[3], ms=16, label=f"chosen: K = {k}")
+    axes.set(xlabel="number of contexts K", ylabel="terms of the generalization bound")
+    axes.set_title(f"{label}: choosing the number of contexts")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(alpha=0.25)
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2, frameon=False)

@@ -1,0 +1,121 @@
+"""What the command line prints: live progress on a terminal, plain lines elsewhere, tables."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from cgpfl.experiment.run import Progress
+
+
+def console() -> Console:
+    """Standard output; in a pipe as wide as the text needs, and without colours."""
+    return Console(width=None if sys.stdout.isatty() else 110, highlight=False)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A plain table of text."""
+    view = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for i, column in enumerate(columns):
+        view.add_column(column, no_wrap=i == 0)
+    for row in rows:
+        view.add_row(*row)
+    out = console()
+    out.print(view)
+    out.print()
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[Progress], None]]:
+    """A function to call with each :class:`Progress`: bars on a terminal, plain lines elsewhere."""
+    if sys.stdout.isatty():
+        with _bars() as tell:
+            yield tell
+    else:
+        yield _lines()
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[Progress], None]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("[bold]{task.description:<12}"),
+        BarColumn(bar_width=16),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[facts]}"),
+    )
+    tasks: dict[str, Any] = {}
+    with Bars(*columns, console=Console()) as bars:
+
+        def tell(p: Progress) -> None:
+            task = tasks.setdefault(p.label, None)
+            if task is None:
+                task = tasks[p.label] = bars.add_task(p.label, total=p.rounds, facts="")
+            bars.update(task, completed=p.round, facts=_facts(p))
+
+        yield tell
+
+
+def _lines() -> Callable[[Progress], None]:
+    last: dict[str, float] = {}
+
+    def tell(p: Progress) -> None:
+        now = time.monotonic()
+        if p.round >= p.rounds or p.message or now - last.get(p.label, -1e9) >= 5:
+            last[p.label] = now
+            print(f"{p.label:<12} round {p.round}/{p.rounds}  {_facts(p)}", flush=True)
+
+    return tell
+
+
+def _facts(p: Progress) -> str:
+    """Accuracy, rounds/s and the time left, as far as known."""
+    if p.message:
+        return f"diverged in round {p.round}"
+    parts = [] if p.accuracy is None else [f"accuracy {p.accuracy:6.1%}"]
+    if p.rounds_per_second is None:
+        return "  ".join([*parts, "compiled"])
+    parts.append(f"{p.rounds_per_second:.3g} rounds/s")
+    left = (p.rounds - p.round) / p.rounds_per_second
+    parts.append(f"ETA {int(left) // 60}:{int(left) % 60:02d}" if p.round < p.rounds else f"{p.seconds:.1f} s")
+    return "  ".join(parts)
+
+
+def show(summary: dict[str, Any], folder: Path) -> None:
+    """The final table of a run and where the rest is."""
+    data = summary["data"]
+    facts = f"{data['clients']} clients, about {data['train_samples'] // data['clients']} training samples each"
+    hidden = f", {data['true_contexts']} hidden contexts" if data["true_contexts"] else ""
+    print(f"\n{data.get('source', 'data')} split by {data.get('split', 'own')}: {facts}{hidden}")
+    view = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    view.add_column("method", no_wrap=True)
+    for name in ("accuracy", "mean", "worst tenth", "contexts", "ARI", "MB up", "seconds"):
+        view.add_column(name, justify="right", no_wrap=True)
+    best = max((m["accuracy"]["pooled"] for m in summary["methods"].values() if m["accuracy"]), default=0.0)
+    for label, m in summary["methods"].items():
+        view.add_row(*_row(label, m), style="bold" if m["accuracy"] and m["accuracy"]["pooled"] == best else "")
+    console().print(view)
+    print("\naccuracy: correct test answers of the clients' own models over all test samples, last round")
+    if hidden:
+        print("ARI: agreement of the contexts found with the hidden ones; 1 = exact, 0 = chance")
+    print(f"figures, metrics and models: {folder}")
+
+
+def _row(label: str, m: dict[str, Any]) -> list[str]:
+    accuracy, contexts = m["accuracy"], m["contexts"]
+    percent = [f"{100 * accuracy[k]:.1f} %" for k in ("pooled", "mean", "worst_tenth")] if accuracy else ["–"] * 3
+    if m["diverged"]:
+        percent[0] = f"diverged ({m['diverged']})"
+    k = "–" if contexts is None else str(contexts["k"])
+    ari = "–" if contexts is None or contexts["ari"] is None else f"{contexts['ari']:.2f}"
+    return [label, *percent, k, ari, f"{m['bytes_up'] / 1e6:.1f}", f"{m['seconds']:.1f}"]

@@ -1,0 +1,89 @@
+"""Small helpers on pytrees of arrays, the form every model's parameters take here."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+Tree = Any
+"""A pytree of arrays: parameters, a message, an upload, a state."""
+
+
+def axpy(a: Array | float, x: Tree, y: Tree) -> Tree:
+    """``a * x + y``, leaf by leaf."""
+    return jax.tree.map(lambda u, v: a * u + v, x, y)
+
+
+def mix(stacked: Tree, columns: Array) -> Tree:
+    """Combine stacked trees linearly: leaves ``[N, ...]`` times ``columns [N, K]`` → ``[K, ...]``.
+
+    With the columns of P (each summing to one) these are the means of K groups, Ω̃P in the paper.
+    """
+
+    def leaf(x: Array) -> Array:
+        flat = x.reshape(x.shape[0], -1)
+        out = jnp.matmul(columns.T.astype(x.dtype), flat, precision=jax.lax.Precision.HIGHEST)
+        return out.reshape(columns.shape[1], *x.shape[1:])
+
+    return jax.tree.map(leaf, stacked)
+
+
+def weighted_mean(stacked: Tree, weights: Array, fallback: Tree) -> Tree:
+    """Mean of the stacked trees, leaves ``[N, ...]``, by ``weights [N]``.
+
+    Where all weights are zero (nobody answered) the result is ``fallback``.
+    """
+    total = weights.sum()
+    share = weights / jnp.where(total > 0, total, 1.0)
+    means = jax.tree.map(lambda x: x[0], mix(stacked, share[:, None]))
+    return where(total > 0, means, fallback)
+
+
+def where(condition: Array, yes: Tree, no: Tree) -> Tree:
+    """``yes`` where ``condition`` holds, else ``no``; the condition is a scalar or ``[N]``."""
+
+    def leaf(a: Array, b: Array) -> Array:
+        return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)
+
+    return jax.tree.map(leaf, yes, no)
+
+
+def take(stacked: Tree, index: Array) -> Tree:
+    """Entries ``index`` of the leading axis of every leaf."""
+    return jax.tree.map(lambda x: x[index], stacked)
+
+
+def repeat(tree: Tree, n: int) -> Tree:
+    """``n`` copies of ``tree`` along a new leading axis."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *jnp.shape(x))), tree)
+
+
+def ravel(stacked: Tree) -> Array:
+    """Stacked trees as one matrix: leaves ``[N, ...]`` → ``[N, d]``."""
+    return jnp.concatenate([x.reshape(x.shape[0], -1) for x in jax.tree.leaves(stacked)], axis=1)
+
+
+def squared_distance(a: Tree, b: Tree) -> Array:
+    """‖a − b‖² over all leaves."""
+    parts = jax.tree.map(lambda x, y: jnp.sum((x - y) ** 2), a, b)
+    return sum(jax.tree.leaves(parts), start=jnp.float32(0))
+
+
+def size(tree: Tree) -> int:
+    """Number of scalars in the tree."""
+    return sum(math.prod(jnp.shape(x)) for x in jax.tree.leaves(tree))
+
+
+def nbytes(tree: Tree) -> int:
+    """Bytes the tree's arrays take when sent (works on shapes too)."""
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def all_finite(tree: Tree) -> Array:
+    """Whether every floating-point entry is finite, as one scalar."""
+    sums = [jnp.sum(x) * 0 for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return jnp.isfinite(sum(sums, start=jnp.float32(0)))

@@ -1,4 +1,4 @@
-"""k-means in JAX: k-means++ seeding, Lloyd's iterations, restarts, no empty clusters.
+"""k-means in JAX: greedy k-means++ seeding, Lloyd's iterations, restarts, no empty clusters.
 
 Everything is traceable, so a clustering is part of the compiled round. All that Lloyd needs are inner
 products between the n points: a cluster's centre is a weighted mean, so distances to it follow from
@@ -13,6 +13,7 @@ Lloyd: Least squares quantization in PCM. IEEE Trans. Inf. Theory, 1982.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -68,29 +69,31 @@ def prepare(points: Array, weights: Array | None = None) -> Points:
     return Points(norms, apply, weights)
 
 
-def seed(points: Points, slots: int, key: Array, ids: Array | None = None) -> Array:
-    """k-means++: ``slots`` seeds, each drawn with probability ∝ weight × squared distance to the seeds so far.
+def seed(points: Points, slots: int, key: Array, ids: Array | None = None, trials: int | None = None) -> Array:
+    """Greedy k-means++: ``slots`` seeds, one after the other.
 
-    Drawn as argmax(log p + Gumbel noise), the noise of a point depending on its id alone: renumbering
-    the points renumbers the seeds. The first k seeds are a k-means++ seeding for k clusters.
+    Each step draws ``trials`` candidates (2 + log(slots) by default, 1 = plain k-means++) with
+    probability ∝ weight × squared distance to the seeds so far, and keeps the one that lowers the
+    inertia most. Drawn as argmax(log p + Gumbel noise), the noise of a point depending on its id
+    alone: renumbering the points renumbers the seeds. The first k seeds are a seeding for k clusters.
     Returns indices ``[slots]``.
     """
     n = points.norms.shape[0]
     ids = jnp.arange(n) if ids is None else ids
-
-    def draw(step: Array, chances: Array) -> Array:
-        noise = jax.vmap(lambda i: jax.random.gumbel(jax.random.fold_in(jax.random.fold_in(key, step), i)))(ids)
-        log_p = jnp.where(chances > 0, jnp.log(jnp.maximum(chances, 1e-37)), -FAR)
-        return jnp.argmax(log_p + noise)
+    trials = 2 + int(math.log(slots)) if trials is None else trials
 
     def add(step: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         seeds, nearest = state
         chances = points.weights * jnp.where(step == 0, 1.0, nearest)
-        chosen = draw(step, chances)
-        one_hot = (jnp.arange(n) == chosen).astype(jnp.float32)[:, None]
-        to_chosen = jnp.maximum(points.norms + points.norms[chosen] - 2 * points.products(one_hot)[:, 0], 0.0)
-        to_chosen = jnp.where(jnp.arange(n) == chosen, 0.0, to_chosen)
-        return seeds.at[step].set(chosen), jnp.minimum(nearest, to_chosen)
+        log_p = jnp.where(chances > 0, jnp.log(jnp.maximum(chances, 1e-37)), -FAR)
+        step_key = jax.random.fold_in(key, step)
+        noise = jax.vmap(lambda i: jax.random.gumbel(jax.random.fold_in(step_key, i), (trials,)))(ids)
+        drawn = jnp.argmax(log_p[:, None] + noise, axis=0)
+        one_hot = (jnp.arange(n)[:, None] == drawn).astype(jnp.float32)
+        squared = points.norms[:, None] + points.norms[drawn] - 2 * points.products(one_hot)
+        candidates = jnp.minimum(nearest[:, None], jnp.where(one_hot > 0, 0.0, jnp.maximum(squared, 0.0)))
+        best = jnp.argmin(points.weights @ candidates)
+        return seeds.at[step].set(drawn[best]), candidates[:, best]
 
     start = (jnp.zeros(slots, jnp.int32), jnp.full(n, FAR, jnp.float32))
     return jax.lax.fori_loop(0, slots, add, start)[0]

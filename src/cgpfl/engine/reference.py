@@ -1,0 +1,83 @@
+"""The reference engine: a plain Python loop over clients, for tests.
+
+It calls the same method functions one client at a time, the way a deployment does, and shares with
+the vectorised engine only the derivation of keys. The two must agree to float tolerance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cgpfl.algorithms import Cohort
+from cgpfl.engine.evaluate import evaluate_client
+from cgpfl.engine.problem import (
+    Part,
+    answers,
+    client_keys,
+    cohort_size,
+    draw_cohort,
+    keys_of,
+    make_task,
+    on_device,
+    round_keys,
+)
+
+
+def simulate_loop(
+    method: Any,
+    data: Any,
+    model: Any,
+    *,
+    rounds: int,
+    seed: int = 0,
+    eval_every: int = 1,
+    participation: float = 1.0,
+    dropout: float = 0.0,
+) -> tuple[Any, list[Any], dict[str, np.ndarray]]:
+    """Run a method client by client → (server, clients' states, records ``{name: [evaluations, ...]}``)."""
+    arrays, keys = on_device(data), keys_of(seed)
+    task = make_task(model, keys, data.clients)
+    server_key, client_key = jax.random.split(keys.setup)
+    server = method.init_server(task, server_key)
+    clients = [method.init_client(task, jax.random.fold_in(client_key, i)) for i in arrays.ids]
+    train = jax.jit(method.train)
+    size = cohort_size(participation, data.clients)
+    records: list[dict[str, np.ndarray]] = []
+    total = 0
+
+    def part(table: Part | None, i: int) -> Any:
+        return None if table is None else Part(table.rows[i], table.counts[i])
+
+    for t in range(rounds):
+        of_round = round_keys(keys, t)
+        asked = [int(i) for i in draw_cohort(of_round, arrays.ids, size)]
+        uploads, weights = [], []
+        for i in asked:
+            own = client_keys(of_round, arrays.ids[i])
+            view = arrays.view(arrays.train.rows[i], arrays.train.counts[i])
+            message = method.send(server, arrays.ids[i])
+            upload, new = train(task, message, clients[i], view, own.train)
+            answered = bool(answers(own.answer, dropout))
+            clients[i] = new if answered else clients[i]
+            uploads.append(upload)
+            weights.append(int(arrays.train.counts[i]) if answered else 0)
+            total += answered
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *uploads)
+        cohort = Cohort(arrays.ids[jnp.asarray(asked)], jnp.asarray(weights, jnp.int32))
+        server = method.aggregate(server, stacked, cohort, of_round.server)
+        if (t + 1) % eval_every == 0 or t + 1 == rounds:
+            each = []
+            for i in range(data.clients):
+                parts = (part(arrays.train, i), part(arrays.test, i), part(arrays.validation, i))
+                own = client_keys(of_round, arrays.ids[i])
+                each.append(evaluate_client(method, task, arrays, server, clients[i], arrays.ids[i], parts, own))
+            record = {k: np.array([float(e[k]) for e in each]) for k in each[0]}
+            report = {k: np.asarray(v) for k, v in method.report(server).items()}
+            if "context" in report:
+                report["context"] = report["context"][np.asarray(arrays.ids)]
+            records.append({**record, **report, "answers": np.asarray(total)})
+    return server, clients, {k: np.stack([r[k] for r in records]) for k in records[0]}

@@ -96,7 +96,7 @@ def split(
             f"clients = {clients}: too many for {len(labels)} samples at {smallest} a client; "
             f"at most {len(labels) // smallest}"
         )
-    if not 1 <= held <= classes:
+    if rule in ("cyclic", "block", "random") and not 1 <= held <= classes:
         raise CgpflError(f"classes_per_client = {held}: must be between 1 and {classes}")
     if alpha <= 0:
         raise CgpflError(f"alpha = {alpha:g}: must be above 0")

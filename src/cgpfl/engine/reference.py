@@ -44,7 +44,8 @@ def simulate_loop(
     server_key, client_key = jax.random.split(keys.setup)
     server = method.init_server(task, server_key)
     clients = [method.init_client(task, jax.random.fold_in(client_key, i)) for i in arrays.ids]
-    train = jax.jit(method.train)
+    train, aggregate = jax.jit(method.train), jax.jit(method.aggregate)
+    evaluate = jax.jit(lambda *args: evaluate_client(method, task, arrays, *args))
     size = cohort_size(participation, data.clients)
     records: list[dict[str, np.ndarray]] = []
     total = 0
@@ -68,13 +69,13 @@ def simulate_loop(
             total += answered
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *uploads)
         cohort = Cohort(arrays.ids[jnp.asarray(asked)], jnp.asarray(weights, jnp.int32))
-        server = method.aggregate(server, stacked, cohort, of_round.server)
+        server = aggregate(server, stacked, cohort, of_round.server)
         if (t + 1) % eval_every == 0 or t + 1 == rounds:
             each = []
             for i in range(data.clients):
                 parts = (part(arrays.train, i), part(arrays.test, i), part(arrays.validation, i))
                 own = client_keys(of_round, arrays.ids[i])
-                each.append(evaluate_client(method, task, arrays, server, clients[i], arrays.ids[i], parts, own))
+                each.append(evaluate(server, clients[i], arrays.ids[i], parts, own))
             record = {k: np.array([float(e[k]) for e in each]) for k in each[0]}
             report = {k: np.asarray(v) for k, v in method.report(server).items()}
             if "context" in report:

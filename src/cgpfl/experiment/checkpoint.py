@@ -37,7 +37,7 @@ def write(path: Path, content: bytes) -> None:
 
 def save_arrays(path: Path, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
     """Named arrays and a few facts in one safetensors file."""
-    content = save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, {"facts": json.dumps(facts)})
+    content = save({k: np.asarray(v, order="C") for k, v in arrays.items()}, {"facts": json.dumps(facts)})
     write(path, content)
 
 

@@ -1,0 +1,212 @@
+import dataclasses
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cgpfl.algorithms import CGPFL, METHODS, FedAvg, Local, PFedMe, Task, get_method
+from cgpfl.data import FederatedData, make_data
+from cgpfl.engine import Simulation, simulate
+from cgpfl.engine.problem import keys_of, make_task, on_device
+from cgpfl.engine.reference import simulate_loop
+from cgpfl.engine.simulate import advance, auto_block
+from cgpfl.models import as_model
+from helpers import points, quadratic
+
+SETTINGS = [{}, {"participation": 0.5, "dropout": 0.3}]
+
+
+def close(a, b, **tolerance):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            x, y = jax.random.key_data(x), jax.random.key_data(y)
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), **(tolerance or {"rtol": 1e-3, "atol": 1e-5}))
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("name", METHODS)
+def test_vectorised_equals_a_loop_over_clients(digits, mlr, name, settings):
+    method = get_method(name, {"contexts": 2} if name == "cgpfl" else {})
+    state, records, due = simulate(method, digits, mlr, rounds=7, eval_every=3, **settings)
+    server, clients, expected = simulate_loop(method, digits, mlr, rounds=7, eval_every=3, **settings)
+    assert due == [3, 6, 7]
+    close(state.server, server)
+    close(state.clients, jax.tree.map(lambda *leaves: jnp.stack(leaves), *clients))
+    assert records.keys() == expected.keys()
+    for key in records:
+        np.testing.assert_allclose(records[key], expected[key], rtol=1e-3, atol=1e-4, err_msg=key)
+
+
+@pytest.mark.parametrize("name", ["dnn", "cnn"])
+def test_other_models_too(digits, name):
+    model = as_model(name, digits.shape, digits.classes)
+    method = CGPFL(contexts=2, local_rounds=2, inner_steps=2, warmup=1)
+    state, records, _ = simulate(method, digits, model, rounds=3)
+    server, _, expected = simulate_loop(method, digits, model, rounds=3)
+    close(state.server.models, server.models, rtol=1e-2, atol=1e-4)
+    np.testing.assert_allclose(records["loss"], expected["loss"], rtol=1e-3)
+
+
+@pytest.mark.parametrize("block", [1, 3, 4])
+def test_blocks_of_clients_change_nothing(digits, mlr, block):
+    whole, a, _ = simulate(CGPFL(contexts=2), digits, mlr, rounds=6, clients_per_block=8)
+    parts, b, _ = simulate(CGPFL(contexts=2), digits, mlr, rounds=6, clients_per_block=block)
+    close(whole, parts)
+    np.testing.assert_array_equal(a["context"], b["context"])
+
+
+def test_any_cut_into_blocks_of_rounds_gives_the_same_bits(digits, mlr):
+    def run(cuts):
+        simulation = Simulation(CGPFL(contexts="auto"), digits, mlr, rounds=9, eval_every=2, participation=0.7)
+        state, rounds = simulation.start(), []
+        for start, stop in pairwise(cuts):
+            state, _, due = simulation.advance(state, start, stop)
+            rounds += due
+        return state, rounds
+
+    whole, due = run([0, 9])
+    for cuts in ([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [0, 4, 9], [0, 7, 8, 9]):
+        state, rounds = run(cuts)
+        assert rounds == due == [2, 4, 6, 8, 9]
+        close(whole, state, rtol=0, atol=0)
+
+
+def test_same_seed_same_bits_other_seed_other(digits, mlr):
+    a, b, c = (simulate(CGPFL(contexts=2), digits, mlr, rounds=4, seed=s)[0] for s in (1, 1, 2))
+    close(a, b, rtol=0, atol=0)
+    assert not np.allclose(a.clients["kernel"], c.clients["kernel"])
+
+
+def test_only_participants_change(digits, mlr):
+    simulation = Simulation(Local(), digits, mlr, rounds=1, participation=0.5, seed=3)
+    before = np.asarray(simulation.start().clients["kernel"])
+    state, records, _ = simulation.advance(simulation.start(), 0, 1)
+    moved = [not np.array_equal(b, a) for b, a in zip(before, np.asarray(state.clients["kernel"]), strict=True)]
+    assert sum(moved) == 4 == int(records["answers"][-1])
+
+
+def test_cohorts_are_fair(digits, mlr):
+    """Over many rounds everybody is asked about equally often."""
+    method = CGPFL(contexts=2, warmup=400, local_rounds=1, inner_steps=1, batch_size=1)
+    state, _, _ = simulate(method, digits, mlr, rounds=400, eval_every=400, participation=0.25)
+    asked = np.asarray(state.server.answers)
+    assert asked.sum() == 800
+    assert (abs(asked - 100) < 35).all()
+
+
+def test_dropout_is_its_rate(digits, mlr):
+    _, records, _ = simulate(Local(local_rounds=1, batch_size=1), digits, mlr, rounds=200, eval_every=200, dropout=0.4)
+    assert abs(int(records["answers"][-1]) / 1600 - 0.6) < 0.05
+
+
+def test_evaluation_is_what_numpy_says():
+    """Clients of very different sizes, larger than an evaluation chunk: accuracy and loss recomputed by hand."""
+    rng = np.random.default_rng(0)
+    clients = [(rng.standard_normal((n, 5)).astype(np.float32), rng.integers(3, size=n)) for n in (9, 700, 1400)]
+    data = FederatedData.from_clients(clients, test=0.5, validation=0.2, classes=3)
+    model = as_model("mlr", (5,), 3)
+    state, records, _ = simulate(FedAvg(), data, model, rounds=2)
+    w, b = np.asarray(state.server["kernel"], float), np.asarray(state.server["bias"], float)
+    for i in range(3):
+        for name, key in (("test", "correct"), ("validation", "validation_correct")):
+            x, y = data.client(i, name)
+            assert records[key][-1, i] == ((x @ w + b).argmax(1) == y).sum()
+        x, y = data.client(i)
+        logits = x @ w + b
+        entropy = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(y)), y]
+        f = entropy.mean() + 0.5 * model.l2 * ((w**2).sum() + (b**2).sum())
+        assert records["train_loss"][-1, i] == pytest.approx(f, rel=1e-4)
+    assert (records["distance"] == 0).all()
+    np.testing.assert_array_equal(records["correct"], records["shared_correct"])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_declared_gradients_are_those_computed(digits, mlr, name, monkeypatch):
+    method = get_method(name, {"local_rounds": 3, **({"inner_steps": 2} if name not in ("local", "fedavg") else {})})
+    calls = []
+    original = Task.grad
+    monkeypatch.setattr(Task, "grad", lambda self, p, b: calls.append(1) or original(self, p, b))
+    arrays, keys = on_device(digits), keys_of(0)
+    task = make_task(mlr, keys, 8)
+    with jax.disable_jit():
+        message = method.send(method.init_server(task, keys.setup), jnp.int32(0))
+        client = method.init_client(task, keys.setup)
+        method.train(task, message, client, arrays.view(arrays.train.rows[0], arrays.train.counts[0]), keys.rounds)
+    assert len(calls) == method.gradients()
+
+
+def test_traffic_is_the_size_of_what_is_sent(digits, mlr):
+    model_bytes = 4 * 650
+    for method, expected in ((Local(), (0, 0)), (FedAvg(), (model_bytes,) * 2), (CGPFL(), (model_bytes,) * 2)):
+        traffic = Simulation(method, digits, mlr, rounds=1).traffic()
+        assert (traffic.message, traffic.upload) == expected
+
+
+def test_another_rate_compiles_nothing_new(digits, mlr):
+    simulate(PFedMe(prox=3.0), digits, mlr, rounds=2)
+    before = advance._cache_size()
+    simulate(PFedMe(prox=4.5, personal_rate=0.01), digits, mlr, rounds=2, seed=5)
+    assert advance._cache_size() == before
+
+
+@pytest.mark.filterwarnings("ignore:Some donated buffers")
+def test_a_stack_of_methods_is_separate_runs(digits, mlr):
+    """Hyper-parameters are leaves: vmap over a stack of λ equals one run each."""
+    lambdas = [1.0, 5.0, 12.0]
+    simulation = Simulation(PFedMe(), digits, mlr, rounds=3)
+    stack = PFedMe(prox=jnp.asarray(lambdas))
+    axes = PFedMe(prox=0, personal_rate=None, global_rate=None, server_rate=None)
+    schedule = tuple(jnp.int32(v) for v in (0, 3, 1, 3))
+    task, arrays, keys = simulation.task, simulation.arrays, simulation.keys
+
+    def run(method):
+        return advance(method, task, arrays, keys, simulation.start(), schedule, simulation.dropout, simulation.static)
+
+    states, _, _ = jax.vmap(run, in_axes=(axes,))(stack)
+    for i, value in enumerate(lambdas):
+        single, _, _ = simulate(PFedMe(prox=value), digits, mlr, rounds=3)
+        close(jax.tree.map(lambda v, i=i: v[i], states.clients), single.clients)
+
+
+def test_divergence_is_noticed_in_its_round():
+    data = points([[1.0], [2.0]])
+    # w ← w − 1e30·(w − c): overflows float32 in the second step
+    state, records, due = simulate(Local(rate=1e30, local_rounds=1, batch_size=0), data, quadratic(data), rounds=50)
+    assert int(state.diverged) == 1
+    assert due == [1]
+    assert len(records["loss"]) == 1
+
+
+def test_automatic_blocks_fit_and_divide():
+    assert auto_block(31_400, 40) == 40  # MNIST-MLR
+    assert auto_block(407_000, 40) == 5  # MNIST-DNN: 7 would fit, 5 divide evenly
+    assert auto_block(1 << 30, 40) == 1
+    assert auto_block(1 << 20, 41) == 3  # a prime number of clients: a smaller last block
+
+
+def test_true_contexts_are_never_an_input(digits, mlr):
+    hidden = dataclasses.replace(digits, context=None)
+    a, b = (simulate(CGPFL(contexts=2), d, mlr, rounds=3)[0] for d in (digits, hidden))
+    close(a, b, rtol=0, atol=0)
+
+
+def test_test_samples_never_reach_training(digits, mlr):
+    y = digits.y.copy()
+    rows = np.concatenate(digits.test.parts())
+    y[rows] = (y[rows] + 3) % 10
+    changed = dataclasses.replace(digits, y=y)
+    for name in METHODS:
+        method = get_method(name, {"contexts": 2} if name == "cgpfl" else {})
+        a, b = (simulate(method, d, mlr, rounds=3)[0] for d in (digits, changed))
+        close(a, b, rtol=0, atol=0)
+
+
+def test_more_records_than_the_buffer_holds():
+    data = make_data("digits", "iid", clients=4)
+    simulation = Simulation(Local(), data, as_model("mlr", data.shape, 10), rounds=150)
+    assert simulation.static.capacity < 150
+    _, records, due = simulate(Local(), data, as_model("mlr", data.shape, 10), rounds=150)
+    assert due == list(range(1, 151))
+    assert len(records["correct"]) == 150

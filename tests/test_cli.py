@@ -1,0 +1,298 @@
+"""The command line as a user runs it: real processes, real folders."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import load_file
+
+SMALL = ["--clients", "8", "--set", "data.contexts=2", "--rounds", "6"]
+
+
+def cgpfl(*args, cwd=None, code=0):
+    done = subprocess.run(
+        [sys.executable, "-m", "cgpfl.cli", *map(str, args)], capture_output=True, text=True, cwd=cwd, timeout=300
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def summary_without_times(folder):
+    summary = json.loads((folder / "summary.json").read_text())
+    for method in summary["methods"].values():
+        assert method.pop("seconds") >= 0
+    return summary
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    flags = ["--method", "local", "--method", "cgpfl", "--method", "cgpfl-heur", "--set", "cgpfl.contexts=2"]
+    done = cgpfl("run", *SMALL, *flags, "--out", folder, "--seed", 1)
+    return folder, done.stdout
+
+
+def test_run_prints_a_table_and_no_colour_codes(run_folder):
+    _, out = run_folder
+    assert "\x1b" not in out
+    assert "worst tenth" in out
+    assert "8 clients" in out
+    assert all(len(line) <= 110 for line in out.splitlines())
+    rows = [line.split()[0] for line in out.splitlines() if line and "%" in line and "round" not in line]
+    assert rows == ["local", "cgpfl", "cgpfl-heur"]
+
+
+def test_run_folder_holds_what_it_promises(run_folder):
+    folder, _ = run_folder
+    summary = summary_without_times(folder)
+    assert set(summary) >= {"methods", "data", "seed"}
+    heur = summary["methods"]["cgpfl-heur"]
+    assert set(heur) >= {"accuracy", "contexts", "rounds", "bytes_up", "bytes_down"}
+    assert set(heur["accuracy"]) >= {"pooled", "mean", "worst_tenth"}
+    assert set(heur["contexts"]) >= {"k", "ari", "assignment"}
+    assert summary["methods"]["local"]["contexts"] is None
+    metrics = pd.read_parquet(folder / "metrics.parquet")
+    assert set(metrics["method"]) == {"local", "cgpfl", "cgpfl-heur"}
+    assert len(metrics) == 3 * 6 * 8
+    figures = {p.name for p in (folder / "figures").glob("*.png")}
+    assert figures == {"accuracy.png", "contexts-cgpfl.png", "contexts-cgpfl-heur.png", "choosing-k-cgpfl-heur.png"}
+    assert (folder / "split.txt").read_text().strip() == summary["data"]["split_hash"]
+
+
+def test_config_is_complete_and_reruns_to_the_same_summary(run_folder, tmp_path):
+    folder, _ = run_folder
+    config = tomllib.loads((folder / "config.toml").read_text())
+    assert config["seed"] == 1
+    assert config["method"][1]["prox"] == 12.0
+    assert config["data"]["seed"] == 1
+    cgpfl("run", folder / "config.toml", "--out", tmp_path / "again")
+    assert summary_without_times(folder) == summary_without_times(tmp_path / "again")
+    cgpfl("run", folder / "config.toml", "--out", tmp_path / "other", "--seed", 2, "--set", "data.seed=2")
+    assert summary_without_times(folder) != summary_without_times(tmp_path / "other")
+
+
+def test_default_folders_are_numbered(tmp_path):
+    for n in (1, 2):
+        cgpfl("run", *SMALL, "--rounds", 1, "--method", "local", cwd=tmp_path)
+        assert (tmp_path / "runs" / f"digits-rotation-{n}" / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--method", "fedprxo"], "no method 'fedprxo'; there are local, fedavg, pfedme, cgpfl, cgpfl-heur"),
+        (["--set", "cgpfl.prx=1"], "cgpfl: no hyper-parameter 'prx'; it has contexts, prox"),
+        (["--set", "roundz=3"], "roundz: unknown key; allowed are seed, rounds"),
+        (["--set", "data.client=3"], "data.client: unknown key; allowed are source, split, clients"),
+        (["--set", "rounds"], "must be key=value"),
+        (["--set", "ifca.rate=1"], "no method 'ifca' in this run; it has local"),
+        (["--model", "resnet"], "no model 'resnet'; there are mlr, dnn, cnn"),
+        (["--set", "model.hidden=3"], "model mlr: no setting 'hidden'"),
+        (["--split", "spiral"], "no split 'spiral'; there are rotation"),
+        (["--data", "mnits"], "no data 'mnits'; there are digits"),
+        (["--set", "cgpfl.contexts=41"], "contexts = 41: must be at most the number of clients, 40"),
+        (["--set", "cgpfl.contexts=0"], "contexts = 0: must be an integer >= 1"),
+        (["--set", "fedavg.rate=-0.1"], "fedavg: rate = -0.1: must be a number > 0"),
+        (["--set", "pfedme.prox=-1"], "pfedme: prox = -1.0: must be a number >= 0"),
+        (["--set", "cgpfl.warmup=two"], "cgpfl: warmup = 'two': must be an integer >= 0"),
+        (["--clients", "2000"], "clients = 2000: too many for 1797 samples"),
+        (["--clients", "0"], "data.clients"),
+        (["--rounds", "0"], "rounds = 0: must be an integer >= 1"),
+        (["--set", "participation=2"], "participation = 2.0"),
+        (["--method", "local", "--method", "local"], "'local' is there twice"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(tmp_path, args, message):
+    done = cgpfl("run", *args, "--out", tmp_path / "run", code=2)
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def npz(path, **arrays):
+    np.savez(path, **arrays)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arrays", "split", "message"),
+    [
+        ({"x": np.full((9, 2), np.nan), "y": np.zeros(9, int)}, "iid", "NaN or infinite values, first at sample 0"),
+        ({"x": np.zeros((9, 2)), "y": np.zeros(8, int)}, "iid", "x (9, 2) and y (8,)"),
+        ({"x": np.zeros((9, 2)), "y": np.full(9, -1)}, "own", "has no array 'client'"),
+        ({"x": np.zeros((9, 2)), "y": np.full(9, -1), "client": np.arange(9) % 2}, "own", "labels out of range: -1"),
+        (
+            {"x": np.zeros((9, 2)), "y": np.zeros(9, int), "client": np.arange(9) % 2 * 2},
+            "own",
+            "client 1: has 0 samples",
+        ),
+        ({"x": np.zeros((9, 2)), "y": np.zeros(9, int)}, "rotation", "not images"),
+    ],
+)
+def test_bad_arrays_are_one_line(tmp_path, arrays, split, message):
+    file = npz(tmp_path / "mine.npz", **arrays)
+    flags = ["--clients", 2, "--set", "data.contexts=1", "--out", tmp_path / "run"]
+    done = cgpfl("run", "--data", file, "--split", split, *flags, code=2)
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_existing_folder_is_never_touched(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").write_text("years of work")
+    done = cgpfl("run", *SMALL, "--out", tmp_path / "run", code=2)
+    assert "exists already" in done.stderr
+    assert [p.name for p in (tmp_path / "run").iterdir()] == ["thesis.tex"]
+
+
+def test_an_unwritable_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = cgpfl("run", *SMALL, "--out", tmp_path / "file" / "run", code=2)
+    assert "cannot be created" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rounds = ", "not valid TOML"),
+        ('rounds = "ten"', "rounds: input should be a valid integer, got 'ten'"),
+        ("data = 3", "must be a section [data]"),
+        ("[[method]]\nname = 'cgpfl'\nprox = 'much'", "cgpfl: prox = 'much'"),
+        ("[[method]]\nlabel = 'x'", "method.0.name: field required"),
+        ("method = []", "method: none given"),
+        ("[[method]]\nname = 'local'\nlabel = '../up'", "label '../up'"),
+    ],
+)
+def test_corrupt_configs(tmp_path, text, message):
+    (tmp_path / "config.toml").write_text(text)
+    done = cgpfl("run", tmp_path / "config.toml", "--out", tmp_path / "run", code=2)
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_files(tmp_path):
+    assert "no such file" in cgpfl("run", tmp_path / "none.toml", code=2).stderr
+    assert "no such folder" in cgpfl("resume", tmp_path / "none", code=2).stderr
+    assert "no such file" in cgpfl("resume", tmp_path, code=2).stderr
+
+
+def test_divergence_stops_that_method_alone(tmp_path):
+    flags = ["--method", "local", "--method", "cgpfl", "--method", "fedavg", "--set", "cgpfl.contexts=2"]
+    done = cgpfl("run", *SMALL, "--rounds", 200, *flags, "--set", "cgpfl.prox=100", "--out", tmp_path / "run")
+    assert "cgpfl: diverged in round" in done.stderr
+    assert "prox x personal_rate = 10, and the inner steps need it below 2" in done.stderr
+    methods = summary_without_times(tmp_path / "run")["methods"]
+    assert methods["cgpfl"]["diverged"] == methods["cgpfl"]["rounds"] < 200
+    assert methods["local"]["rounds"] == methods["fedavg"]["rounds"] == 200
+    assert methods["fedavg"]["diverged"] is None
+
+
+LONG = ["--clients", "8", "--rounds", "60000", "--method", "local", "--method", "cgpfl"]
+LONG += ["--set", "data.contexts=2", "--set", "cgpfl.contexts=2", "--set", "checkpoint_seconds=0"]
+
+
+def wait_for(condition, process, seconds=180):
+    """Until ``condition()``; fails if the process ends first or the time is up."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+def started(*args):
+    return subprocess.Popen(
+        [sys.executable, "-m", "cgpfl.cli", *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def at_round(folder, method):
+    from cgpfl.experiment.checkpoint import MethodFolder
+
+    facts = MethodFolder(folder / "methods" / method).facts()
+    return 0 if facts is None else facts["round"]
+
+
+def same_run(a, b):
+    assert summary_without_times(a) == summary_without_times(b)
+    pd.testing.assert_frame_equal(pd.read_parquet(a / "metrics.parquet"), pd.read_parquet(b / "metrics.parquet"))
+    for method in ("local", "cgpfl"):
+        one, two = (load_file(f / "methods" / method / "state.safetensors") for f in (a, b))
+        assert one.keys() == two.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+
+
+ROUNDS = ["--rounds", "6000", "--set", "eval_every=100"]
+
+
+@pytest.fixture(scope="module")
+def never_stopped(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    cgpfl("run", *LONG, *ROUNDS, "--out", folder)
+    return folder
+
+
+@pytest.mark.parametrize("kill_at", [("local", 1), ("cgpfl", 3), ("cgpfl", 1500)])
+def test_killed_and_resumed_is_the_run_never_stopped(tmp_path, never_stopped, kill_at):
+    folder = tmp_path / "run"
+    process = started("run", *LONG, *ROUNDS, "--out", folder)
+    method, round_ = kill_at
+    wait_for(lambda: at_round(folder, method) >= round_, process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not (folder / "summary.json").exists()
+    cgpfl("resume", folder)
+    same_run(folder, never_stopped)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_leaves_a_resumable_run_and_says_how(tmp_path, never_stopped, number):
+    folder = tmp_path / "run"
+    process = started("run", *LONG, *ROUNDS, "--out", folder)
+    wait_for(lambda: at_round(folder, "cgpfl") >= 1, process)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert f"cgpfl resume {folder}" in err
+    assert "Traceback" not in err
+    cgpfl("resume", folder)
+    same_run(folder, never_stopped)
+
+
+def test_resume_of_a_finished_run_changes_nothing(never_stopped):
+    before = summary_without_times(never_stopped)
+    cgpfl("resume", never_stopped)
+    assert summary_without_times(never_stopped) == before
+
+
+def test_lists(tmp_path):
+    out = cgpfl("methods").stdout
+    assert all(name in out for name in ("local", "fedavg", "pfedme", "cgpfl", "cgpfl-heur", "IJCAI 2022"))
+    out = cgpfl("methods", "cgpfl").stdout
+    assert "prox" in out
+    assert "λ" in out
+    assert "no method" in cgpfl("methods", "none", code=2).stderr
+    out = cgpfl("data", "list").stdout
+    assert "digits" in out
+    assert "dirichlet" in out
+
+
+def test_help_is_there_without_heavy_imports():
+    code = "import sys, cgpfl.cli\nsys.argv = ['cgpfl', '--help']\n"
+    code += "try:\n    cgpfl.cli.main()\nexcept SystemExit:\n    pass\n"
+    code += "assert 'jax' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ})
+    assert done.returncode == 0, done.stderr
+    assert "resume" in done.stdout

@@ -62,9 +62,15 @@ def repeat(tree: Tree, n: int) -> Tree:
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *jnp.shape(x))), tree)
 
 
-def ravel(stacked: Tree) -> Array:
-    """Stacked trees as one matrix: leaves ``[N, ...]`` → ``[N, d]``."""
-    return jnp.concatenate([x.reshape(x.shape[0], -1) for x in jax.tree.leaves(stacked)], axis=1)
+def norms(stacked: Tree) -> Array:
+    """Euclidean length of each of the stacked trees, ``[N]``."""
+    squares = [jnp.sum(x.reshape(x.shape[0], -1) ** 2, axis=1) for x in jax.tree.leaves(stacked)]
+    return jnp.sqrt(sum(squares[1:], start=squares[0]))
+
+
+def scale(stacked: Tree, factors: Array) -> Tree:
+    """Each of the stacked trees times its factor, ``factors [N]``."""
+    return jax.tree.map(lambda x: x * factors.reshape(-1, *(1,) * (x.ndim - 1)), stacked)
 
 
 def squared_distance(a: Tree, b: Tree) -> Array:

@@ -63,5 +63,5 @@ def test_a_single_client_is_its_own_federation(digits, mlr, method):
     state, _, _ = simulate(method, alone, mlr, rounds=1)
     among, _, _ = simulate(Local(), digits, mlr, rounds=1)
     single, _, _ = simulate(Local(), alone, mlr, rounds=1)
-    np.testing.assert_allclose(among.clients["kernel"][0], single.clients["kernel"][0], atol=1e-6)
+    np.testing.assert_allclose(among.clients["weight"][0], single.clients["weight"][0], atol=1e-6)
     assert jax.tree.leaves(state.server)[0].size > 0

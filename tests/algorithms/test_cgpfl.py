@@ -150,9 +150,9 @@ def test_personal_model_is_no_alias(digits, mlr):
         message = method.send(state.server, jnp.int32(i))
         client = jax.tree.map(lambda v, i=i: v[i], state.clients)
         personal = method.personal(task, message, client, client_data([[0.0]]), jax.random.key(0))
-        assert not np.allclose(personal["kernel"], message["kernel"], atol=1e-4)
-        others = [state.clients["kernel"][j] for j in range(8) if j != i]
-        assert all(not np.allclose(personal["kernel"], o, atol=1e-4) for o in others)
+        assert not np.allclose(personal["weight"], message["weight"], atol=1e-4)
+        others = [state.clients["weight"][j] for j in range(8) if j != i]
+        assert all(not np.allclose(personal["weight"], o, atol=1e-4) for o in others)
     assert (records["correct"] != records["shared_correct"]).any()
 
 

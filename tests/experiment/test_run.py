@@ -60,7 +60,7 @@ def test_personal_models_give_the_accuracy(result, digits):
         correct += (result.personal_model(i).predict(digits.x[rows]) == digits.y[rows]).sum()
     assert correct / digits.test.counts.sum() == result.accuracy
     a, b = result.personal_model(0).params, result.personal_model(1).params
-    assert not np.allclose(a["kernel"], b["kernel"])
+    assert not np.allclose(a["weight"], b["weight"])
     with pytest.raises(IndexError, match=r"clients 0\.\.7"):
         result.personal_model(8)
 

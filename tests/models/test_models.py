@@ -56,7 +56,7 @@ def test_max_pool():
 
 def test_loss_and_score_by_hand():
     model = MLR((2,), 2, l2=0.1)
-    params = {"kernel": jnp.asarray([[1.0, 0], [0, 1]]), "bias": jnp.asarray([0.0, 0])}
+    params = {"weight": jnp.asarray([[1.0, 0], [0, 1]]), "bias": jnp.asarray([0.0, 0])}
     some = Batch(jnp.asarray([[2.0, 0], [0, 1], [5, 5]]), jnp.asarray([0, 0, 1]), jnp.asarray([1.0, 1, 0]))
     # logits (2, 0) and (0, 1), both with label 0; the third sample has weight 0
     entropy = np.array([np.log(1 + np.exp(-2)), np.log(1 + np.exp(1))])
@@ -80,7 +80,7 @@ def test_mlr_minimum_is_scikit_learns():
     # an added column of ones turns our regularised bias into one more weight
     oracle = LogisticRegression(C=1 / (60 * 0.05), fit_intercept=False, tol=1e-8, max_iter=5000)
     oracle.fit(np.c_[x, np.ones(60)], y)
-    np.testing.assert_allclose(params["kernel"], oracle.coef_[:, :3].T, atol=2e-3)
+    np.testing.assert_allclose(params["weight"], oracle.coef_[:, :3], atol=2e-3)
     np.testing.assert_allclose(params["bias"], oracle.coef_[:, 3], atol=2e-3)
 
 

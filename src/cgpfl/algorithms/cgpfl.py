@@ -36,7 +36,7 @@ from cgpfl.algorithms.moreau import group_step, unstable_prox
 from cgpfl.algorithms.steps import moreau_rounds
 from cgpfl.contexts import best_of, choose_k, match, prepare, seedings
 from cgpfl.errors import CgpflError
-from cgpfl.tree import Tree, ravel, repeat, size, take
+from cgpfl.tree import Tree, mix, norms, repeat, scale, size, take
 
 
 @jax.tree_util.register_dataclass
@@ -50,9 +50,8 @@ class Server:
     round: Array  # rounds done
     settled: Array  # whether the first clustering is done
     seeding: Array  # key of the k-means++ seeding, the same in every round
-    drift: Array  # [N, d] sum of each client's deviations, or [N, 0] without warm-up
-    answers: Array  # [N] rounds each client answered in the warm-up
-    samples: Array  # [N] m_i as far as known
+    drift: Tree  # leaves [N, ...]: sum of each client's deviations; () without warm-up
+    samples: Array  # [N] m_i of the clients heard of, else 0
     complexity: Array  # [K] the two terms of e(K), zero until chosen
     cost: Array  # [K]
     mu: Array
@@ -101,6 +100,7 @@ class CGPFL(Method):
         """All contexts start from one model."""
         slots = self.slots(task.clients)
         known = isinstance(self.contexts, tuple)
+        zeros = jax.tree.map(jnp.zeros_like, repeat(task.initial, task.clients))
         return Server(
             models=repeat(task.initial, slots),
             assignment=jnp.asarray(self.contexts if known else [0] * task.clients, jnp.int32),
@@ -108,8 +108,7 @@ class CGPFL(Method):
             round=jnp.int32(0),
             settled=jnp.bool_(known),
             seeding=key,
-            drift=jnp.zeros((task.clients, size(task.initial) if self.warmup and self._clusters(slots) else 0)),
-            answers=jnp.zeros(task.clients),
+            drift=zeros if self.warmup and self._clusters(slots) else (),
             samples=jnp.zeros(task.clients),
             complexity=jnp.zeros(slots),
             cost=jnp.zeros(slots),
@@ -175,51 +174,48 @@ class CGPFL(Method):
 
     def _cluster(self, server: Server, uploads: Tree, cohort: Cohort) -> Server:
         """The server with this round's contexts: none yet (warm-up), the first, or matched to the last."""
-        vectors = ravel(uploads)
-        if self.warmup:
-            server = self._remember(server, vectors, cohort)
-        due = cohort.present.any() & (server.round >= self.warmup - 1)
+        due = server.round >= self.warmup - 1
+        stage = jnp.where(server.settled, 3, jnp.where(due, 2, 1))
         return jax.lax.switch(
-            jnp.where(due, 1 + server.settled, 0),
+            jnp.where(cohort.present.any(), stage, 0),
             [
                 lambda: server,
-                lambda: self._first(server, vectors, cohort),
-                lambda: self._again(server, vectors, cohort),
+                lambda: self._remember(server, uploads, cohort),
+                lambda: self._first(self._remember(server, uploads, cohort), uploads, cohort),
+                lambda: self._again(server, uploads, cohort),
             ],
         )
 
-    def _remember(self, server: Server, vectors: Array, cohort: Cohort) -> Server:
-        """Add each client's deviation from the round's mean."""
+    def _remember(self, server: Server, uploads: Tree, cohort: Cohort) -> Server:
+        """Add each client's deviation from the round's mean, and note how much data it has."""
+        samples = server.samples.at[cohort.ids].max(cohort.weights.astype(jnp.float32))
+        if not self.warmup:
+            return replace(server, samples=samples)
         present = cohort.present
-        mean = jnp.matmul(present / jnp.maximum(present.sum(), 1.0), vectors)
-        deviation = (vectors - mean) * (present * (server.round < self.warmup))[:, None]
-        return replace(
-            server,
-            drift=server.drift.at[cohort.ids].add(deviation),
-            answers=server.answers.at[cohort.ids].add(present),
-            samples=server.samples.at[cohort.ids].max(cohort.weights.astype(jnp.float32)),
-        )
+        mean = mix(uploads, (present / jnp.maximum(present.sum(), 1.0))[:, None])
+        deviations = scale(jax.tree.map(lambda u, m: u - m, uploads, mean), present)
+        drift = jax.tree.map(lambda d, v: d.at[cohort.ids].add(v), server.drift, deviations)
+        return replace(server, drift=drift, samples=samples)
 
-    def _first(self, server: Server, vectors: Array, cohort: Cohort) -> Server:
+    def _first(self, server: Server, uploads: Tree, cohort: Cohort) -> Server:
         """The first clustering, over all clients heard of so far; chooses K if that is asked."""
         clients, slots = server.assignment.shape[0], server.cost.shape[0]
         if self.warmup:
-            length = jnp.linalg.norm(server.drift, axis=1, keepdims=True)
-            evidence = server.drift / jnp.where(length > 0, length, 1.0)
-            heard, samples = server.answers > 0, server.samples
+            length = norms(server.drift)
+            evidence = scale(server.drift, 1.0 / jnp.where(length > 0, length, 1.0))
         else:
-            evidence = jnp.zeros((clients, vectors.shape[1])).at[cohort.ids].set(vectors)
-            samples = jnp.zeros(clients).at[cohort.ids].set(cohort.weights.astype(jnp.float32))
-            heard = samples > 0
-        points = prepare(evidence, heard)
+            evidence = jax.tree.map(
+                lambda u: jnp.zeros((clients, *u.shape[1:]), u.dtype).at[cohort.ids].set(u), uploads
+            )
+        points = prepare(evidence, weights=server.samples > 0)
         # Contexts are born equal: every one starts from the model shared so far.
-        server = replace(
-            server, models=repeat(jax.tree.map(lambda w: w[0], server.models), slots), settled=jnp.bool_(True)
-        )
+        shared = jax.tree.map(lambda w: w[0], server.models)
+        server = replace(server, models=repeat(shared, slots), settled=jnp.bool_(True))
         if self.contexts == "auto":
             mu = None if isinstance(self.mu, str) else self.mu
+            dimension = size(shared)
             choice = choose_k(
-                points, samples, vectors.shape[1], server.seeding, largest=slots, mu=mu, restarts=self.restarts
+                points, server.samples, dimension, server.seeding, largest=slots, mu=mu, restarts=self.restarts
             )
             return replace(
                 server,
@@ -233,7 +229,7 @@ class CGPFL(Method):
         found = best_of(points, seedings(points, slots, server.seeding, self.restarts), slots)
         return replace(server, assignment=found.labels, k=jnp.int32(slots), iterations=found.iterations)
 
-    def _again(self, server: Server, vectors: Array, cohort: Cohort) -> Server:
+    def _again(self, server: Server, uploads: Tree, cohort: Cohort) -> Server:
         """Cluster the uploads of a later round.
 
         A client that is absent is where its context is: it is represented by its context's model, so a
@@ -243,7 +239,7 @@ class CGPFL(Method):
         clients, slots = server.assignment.shape[0], server.cost.shape[0]
         here = jnp.zeros(clients).at[cohort.ids].set(cohort.present)
         absent = jax.nn.one_hot(server.assignment, slots).T @ (1.0 - here)
-        points = prepare(jnp.concatenate([vectors, ravel(server.models)]), jnp.concatenate([cohort.present, absent]))
+        points = prepare(uploads, server.models, weights=jnp.concatenate([cohort.present, absent]))
         before = jnp.concatenate([server.assignment[cohort.ids], jnp.arange(slots, dtype=jnp.int32)])
         ids = jnp.concatenate([cohort.ids, clients + jnp.arange(slots, dtype=cohort.ids.dtype)])
         seeds = seedings(points, slots, server.seeding, self.restarts, ids)

@@ -13,9 +13,10 @@ Lloyd: Least squares quantization in PCM. IEEE Trans. Inf. Theory, 1982.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,23 +51,38 @@ class Points(NamedTuple):
     """``[n]``."""
 
 
-def prepare(points: Array, weights: Array | None = None) -> Points:
-    """Centre the points ``[n, d]`` (distances do not change, float32 keeps its digits) and set up X Xᵀ."""
-    n, d = points.shape
+def prepare(*groups: Any, weights: Array | None = None) -> Points:
+    """Centre the points (distances do not change, float32 keeps its digits) and set up X Xᵀ.
+
+    A group is a matrix ``[n, d]`` or a pytree of arrays ``[n, ...]`` whose leaves side by side are its
+    points: models need not be copied into one matrix first. The points of several groups follow
+    each other; ``weights [n]`` are for all of them.
+    """
+    # One list of matrices a leaf: each group's part of those coordinates.
+    parts = list(zip(*([x.reshape(x.shape[0], -1) for x in jax.tree.leaves(g)] for g in groups), strict=True))
+    sizes = [x.shape[0] for x in parts[0]]
+    n, d = sum(sizes), sum(leaf[0].shape[1] for leaf in parts)
     weights = jnp.ones(n, jnp.float32) if weights is None else weights.astype(jnp.float32)
     total = weights.sum()
-    mean = jnp.matmul(weights / jnp.where(total > 0, total, 1.0), points, precision=Precision.HIGHEST)
-    x = (points - mean).astype(jnp.float32)
-    norms = jnp.sum(x * x, axis=1)
+    shares = jnp.split(weights / jnp.where(total > 0, total, 1.0), list(itertools.accumulate(sizes))[:-1])
+    centred = []
+    for leaf in parts:
+        mean = _sum([_dot(share, x) for share, x in zip(shares, leaf, strict=True)])
+        # Subtract first, then join: XLA's CPU back-end fuses this but copies a plain join (3x slower).
+        centred.append(jnp.concatenate([(x - mean).astype(jnp.float32) for x in leaf]))
     if n < d:
-        gram = jnp.matmul(x, x.T, precision=Precision.HIGHEST)
-        return Points(norms, lambda a: jnp.matmul(gram, a, precision=Precision.HIGHEST), weights)
+        gram = _sum([_dot(x, x.T) for x in centred])
+        return Points(jnp.diagonal(gram), lambda a: _dot(gram, a), weights)
+    norms = _sum([jnp.sum(x * x, axis=1) for x in centred])
+    return Points(norms, lambda a: _sum([_dot(x, _dot(x.T, a)) for x in centred]), weights)
 
-    def apply(a: Array) -> Array:
-        centres = jnp.matmul(x.T, a, precision=Precision.HIGHEST)
-        return jnp.matmul(x, centres, precision=Precision.HIGHEST)
 
-    return Points(norms, apply, weights)
+def _dot(a: Array, b: Array) -> Array:
+    return jnp.matmul(a, b, precision=Precision.HIGHEST)
+
+
+def _sum(terms: list[Array]) -> Array:
+    return sum(terms[1:], start=terms[0])
 
 
 def seed(points: Points, slots: int, key: Array, ids: Array | None = None, trials: int | None = None) -> Array:
@@ -194,5 +210,5 @@ def kmeans(
     ids: Array | None = None,
 ) -> KMeans:
     """Cluster ``points [n, d]`` into ``k`` clusters: the best of ``restarts`` k-means++ seedings."""
-    prepared = prepare(points, weights)
+    prepared = prepare(points, weights=weights)
     return best_of(prepared, seedings(prepared, k, key, restarts, ids), k)

@@ -36,7 +36,7 @@ from cgpfl.engine.problem import (
 )
 from cgpfl.tree import Tree, all_finite, nbytes, where
 
-CACHE_BLOCK = 3 << 20
+CACHE_BLOCK = 9 << 19
 """On a CPU, clients are mapped in blocks whose models together fit in this many bytes (near caches)."""
 DEVICE_BLOCK = 2 << 30
 """On an accelerator, bytes of models in one block; gradients and copies take a few times that."""
@@ -54,9 +54,10 @@ class State(NamedTuple):
 class Static(NamedTuple):
     """What the program is compiled for."""
 
-    cohort: int
-    block: int
-    capacity: int
+    cohort: int  # clients asked in a round
+    block: int  # clients computed at once
+    capacity: int  # evaluations one call can record
+    drops: bool  # whether a client that was asked may not answer
 
 
 @dataclass(frozen=True)
@@ -86,20 +87,23 @@ def one_round(
     def pick(tree: Tree) -> Tree:
         return tree if everyone else jax.tree.map(lambda v: v[at], tree)
 
-    def work(client_id: Array, client: Any, rows: Array, count: Array) -> tuple[Any, Any, Array]:
+    def work(client_id: Array, client: Any, rows: Array, count: Array) -> tuple[Any, Any, Array, Array]:
         own = client_keys(keys, client_id)
         message = method.send(state.server, client_id)
         upload, new = method.train(task, message, client, arrays.view(rows, count), own.train)
+        finite = all_finite((upload, new))  # here, while both are in the cache
+        if not static.drops:
+            return upload, new, jnp.bool_(True), finite
         answered = answers(own.answer, dropout)
-        return upload, where(answered, new, client), answered
+        return upload, where(answered, new, client), answered, finite
 
     ids, before, counts = pick(arrays.ids), pick(state.clients), pick(arrays.train.counts)
-    uploads, after, answered = over_clients(work, (ids, before, pick(arrays.train.rows), counts), static.block)
+    uploads, after, answered, finite = over_clients(work, (ids, before, pick(arrays.train.rows), counts), static.block)
     cohort = Cohort(ids, jnp.where(answered, counts, 0))
     server = method.aggregate(state.server, uploads, cohort, keys.server)
     clients = after if everyone else jax.tree.map(lambda all_, new: all_.at[at].set(new), state.clients, after)
     total = state.answers + answered.sum(dtype=jnp.int32)
-    return State(server, clients, total, state.diverged), all_finite((uploads, after, server))
+    return State(server, clients, total, state.diverged), finite.all()
 
 
 def evaluate(
@@ -197,6 +201,7 @@ class Simulation:
         evaluations = -(-rounds // eval_every)
         self.static = Static(
             cohort=cohort,
+            drops=dropout > 0,
             block=clients_per_block or auto_block(nbytes(self.task.initial), cohort),
             capacity=min(evaluations, max(1, min(64, (32 << 20) // (48 * data.clients)))),
         )

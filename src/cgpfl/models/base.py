@@ -67,15 +67,19 @@ def _cross_entropy(logits: Array, labels: Array) -> Array:
 
 
 def dense(key: Array, inputs: int, outputs: int) -> dict[str, Array]:
-    """A dense layer's parameters, uniform in ±1/sqrt(inputs) (LeCun; PyTorch's default too)."""
+    """A dense layer: ``weight [outputs, inputs]``, ``bias [outputs]``, uniform in ±1/sqrt(inputs).
+
+    The weight is stored output-major, as PyTorch does: with a weight for each client both products of
+    a training step then run along the long axis (measured on a CPU: 1.8x for MLR, 1.2x for DNN).
+    """
     bound = inputs**-0.5
-    kernel, bias = jax.random.split(key)
+    weight, bias = jax.random.split(key)
     return {
-        "kernel": jax.random.uniform(kernel, (inputs, outputs), minval=-bound, maxval=bound),
+        "weight": jax.random.uniform(weight, (outputs, inputs), minval=-bound, maxval=bound),
         "bias": jax.random.uniform(bias, (outputs,), minval=-bound, maxval=bound),
     }
 
 
 def affine(layer: dict[str, Array], x: Array) -> Array:
-    """x·kernel + bias."""
-    return x @ layer["kernel"] + layer["bias"]
+    """x·weightᵀ + bias over the last axis of ``x``."""
+    return jax.lax.dot_general(x, layer["weight"], (((x.ndim - 1,), (1,)), ((), ()))) + layer["bias"]

@@ -61,7 +61,7 @@ class CNN(Model):
     hidden: int = 120
 
     def init(self, key: Array) -> Params:
-        """Kernels as matrices ``[kernel·kernel·in, out]``."""
+        """Kernels as matrices ``[out, kernel·kernel·in]``."""
         keys = jax.random.split(key, 4)
         flat = jax.eval_shape(lambda: self._features(self._convolutions(keys), jnp.zeros((1, *self.shape))))
         return {

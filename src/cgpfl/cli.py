@@ -57,11 +57,13 @@ def run(
         given = {k: v for k, v in flags.items() if v is not None}
         part = values.setdefault(section, {})
         if not isinstance(part, dict):
-            raise CgpflError(f"{config}: {section}: must be a section [{section}]")
+            raise CgpflError(f"{config}: {section}: must be a section [{section}], got {part!r}")
         part.update(given)
     values |= {k: v for k, v in {"rounds": rounds, "seed": seed}.items() if v is not None}
     if method is not None or "method" not in values:
         values["method"] = [{"name": name} for name in method or DEFAULT_METHODS]
+    if not isinstance(values["method"], list):
+        raise CgpflError(f"{config}: method: must be sections [[method]], got {values['method']!r}")
     for setting in settings or []:
         apply_setting(values, setting)
     experiment = from_dict(values, str(config) if config is not None else "command line")

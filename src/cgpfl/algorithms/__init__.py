@@ -7,7 +7,7 @@ from typing import Any
 from cgpfl.algorithms.base import Algorithm, ClientData, Cohort, Method, Task
 from cgpfl.algorithms.cgpfl import CGPFL
 from cgpfl.algorithms.fedavg import FedAvg
-from cgpfl.algorithms.hyper import algorithm, allowed, hyper, hyper_parameters, replace, validate
+from cgpfl.algorithms.hyper import algorithm, allowed, from_values, hyper, hyper_parameters, replace, validate
 from cgpfl.algorithms.local import Local
 from cgpfl.algorithms.pfedme import PFedMe
 from cgpfl.batch import Batch
@@ -44,6 +44,7 @@ __all__ = [
     "Task",
     "algorithm",
     "allowed",
+    "from_values",
     "get_method",
     "hyper",
     "hyper_parameters",

@@ -1,4 +1,4 @@
-"""Hyper-parameters: declared once, with meaning and range, and traced by JAX.
+"""Hyper-parameters: declared once, with meaning and range, checked in one place, and traced by JAX.
 
 Numbers declared as floats are pytree leaves: a program compiled for one λ serves every λ, and a
 ``vmap`` over a stack of methods runs a whole sweep. Everything else (integers, switches, names) is
@@ -81,8 +81,8 @@ def allowed(field: dataclasses.Field[Any]) -> str:
     """The allowed values of a hyper-parameter, in words."""
     about = field.metadata
     parts: list[str] = []
-    if about["kind"] is bool:
-        parts.append("true or false")
+    if about["kind"] in (bool, str):
+        parts.append("true or false" if about["kind"] is bool else "text")
     elif about["kind"] in (int, float):
         number = "an integer" if about["kind"] is int else "a number"
         bounds = [
@@ -97,12 +97,26 @@ def allowed(field: dataclasses.Field[Any]) -> str:
     return " or ".join(parts)
 
 
-def validate(method: Any) -> None:
+def validate(settings: Any, where: str | None = None) -> None:
     """Check every hyper-parameter's type and range; raise a one-line :class:`CgpflError`."""
-    for name, field in hyper_parameters(method).items():
-        value = getattr(method, name)
+    for name, field in hyper_parameters(settings).items():
+        value = getattr(settings, name)
         if "kind" in field.metadata and not _is_allowed(value, field.metadata):
-            raise CgpflError(f"{method.name}: {name} = {value!r}: must be {allowed(field)}")
+            label = where or getattr(settings, "name", type(settings).__name__)
+            raise CgpflError(f"{label}: {name} = {value!r}: must be {allowed(field)}")
+
+
+def from_values(cls: type[T], values: Any, where: str) -> T:
+    """A checked dataclass of hyper-parameters from plain values; ``where`` names their origin in errors."""
+    if not isinstance(values, dict):
+        raise CgpflError(f"{where}: must be a section with keys, got {values!r}")
+    known = {n: f for n, f in hyper_parameters(cls).items() if f.metadata}
+    for name in values:
+        if name not in known:
+            raise CgpflError(f"{where}: no setting {name!r}; there are {', '.join(known)}")
+    made = cls(**{n: _plain(v, known[n]) for n, v in values.items()})
+    validate(made, where)
+    return made
 
 
 def replace(method: T, settings: dict[str, Any]) -> T:
@@ -112,22 +126,26 @@ def replace(method: T, settings: dict[str, Any]) -> T:
     for name in settings:
         if name not in known:
             raise CgpflError(f"{label}: no hyper-parameter {name!r}; it has {', '.join(known)}")
-    values = {
-        n: float(v) if known[n].metadata.get("kind") is float and type(v) is int else v for n, v in settings.items()
-    }
-    values = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
-    changed: T = dataclasses.replace(method, **values)  # type: ignore[type-var]
+    changed: T = dataclasses.replace(method, **{n: _plain(v, known[n]) for n, v in settings.items()})  # type: ignore[type-var]
     validate(changed)
     return changed
 
 
+def _plain(value: Any, field: dataclasses.Field[Any]) -> Any:
+    """A value as the field means it: 1 for 1.0 and a list for a tuple are fine in TOML."""
+    if field.metadata.get("kind") is float and type(value) is int:
+        return float(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
 def _is_allowed(value: Any, about: Any) -> bool:
     if isinstance(value, str):
-        return value in about["words"]
+        return about["kind"] is str or value in about["words"]
     if isinstance(value, tuple):
         return bool(about["labels"]) and all(type(v) is int and v >= 0 for v in value) and len(value) > 0
     kind = about["kind"]
     checks: dict[type, Callable[[Any], bool]] = {
+        str: lambda v: False,
         bool: lambda v: isinstance(v, bool),
         int: lambda v: isinstance(v, int) and not isinstance(v, bool),
         float: lambda v: isinstance(v, int | float) and not isinstance(v, bool),

@@ -2,92 +2,85 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tomllib
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from cgpfl.algorithms import METHODS, get_method
+from cgpfl.algorithms import METHODS, from_values, get_method, hyper, validate
 from cgpfl.data import FederatedData, make_data
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import parameters
-from cgpfl.experiment.run import check_settings, default_eval_every
+from cgpfl.experiment.run import default_eval_every
 
 DEFAULT_METHODS = ("local", "fedavg", "pfedme", "cgpfl", "cgpfl-heur")
 
 
-class Section(BaseModel):
-    """A part of the configuration: unknown keys are errors, values are not coerced."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class DataConfig(Section):
+@dataclass(frozen=True)
+class DataConfig:
     """``[data]``: see :func:`cgpfl.make_data`."""
 
-    source: str = "digits"
-    split: str = "rotation"
-    clients: int = Field(40, ge=1)
-    contexts: int = Field(4, ge=1)
-    classes_per_client: int = Field(3, ge=1)
-    alpha: float = Field(0.5, gt=0)
-    spread: float = Field(0.0, ge=0)
-    smallest: int = Field(4, ge=2)
-    test: float = Field(0.25, gt=0, lt=1)
-    validation: float = Field(0.0, ge=0, lt=1)
-    seed: int | None = Field(None, ge=0)
+    source: str = hyper("digits", "a data set's name or a .npz file")
+    split: str = hyper("rotation", "how samples are given to clients")
+    clients: int = hyper(40, "number of clients", low=1)
+    contexts: int = hyper(4, "hidden contexts, for rotation, labels and shift", low=1)
+    classes_per_client: int = hyper(3, "for cyclic, block and random", low=1)
+    alpha: float = hyper(0.5, "of Dirichlet", above=0)
+    spread: float = hyper(0.0, "how unequal client sizes are, for cyclic, block and random", low=0)
+    smallest: int = hyper(4, "samples every client must get", low=2)
+    test: float = hyper(0.25, "share of a client's samples held out for testing", above=0, high=0.99)
+    validation: float = hyper(0.0, "share held out for validation", low=0, high=0.99)
+    seed: int | str = hyper("same", 'seed of the split; "same" = the experiment\'s', kind=int, low=0, words=("same",))
 
     def build(self, seed: int) -> FederatedData:
         """The federation, split with its own seed or the experiment's."""
-        settings = self.model_dump(exclude={"source", "split", "seed"})
-        return make_data(self.source, self.split, seed=seed if self.seed is None else self.seed, **settings)
+        values = dataclasses.asdict(self)
+        source, split = values.pop("source"), values.pop("split")
+        own = values.pop("seed")
+        return make_data(source, split, seed=seed if own == "same" else own, **values)
 
 
-class ModelConfig(Section):
-    """``[model]``: a name and that model's settings."""
+@dataclass(frozen=True)
+class Named:
+    """``[model]`` and ``[[method]]``: a name, a label for the results, and settings of that model or method."""
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
-    name: str = "mlr"
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Everything but the name."""
-        return dict(self.model_extra or {})
-
-
-class MethodConfig(Section):
-    """``[[method]]``: a name, a label for the results, and that method's hyper-parameters."""
-
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
     name: str
     label: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
 
-    def build(self) -> Any:
-        """The method, checked."""
-        return get_method(self.name, dict(self.model_extra or {}))
+    @classmethod
+    def parse(cls, values: Any, where: str) -> Named:
+        """From a TOML table."""
+        if not isinstance(values, dict):
+            raise CgpflError(f"{where}: must be a section with a name, got {values!r}")
+        rest = dict(values)
+        name, label = rest.pop("name", None), rest.pop("label", "")
+        if not isinstance(name, str) or not isinstance(label, str):
+            raise CgpflError(f"{where}: needs a name" if name is None else f"{where}: name and label must be text")
+        return cls(name, label or name, rest)
 
 
-class Experiment(Section):
+@dataclass(frozen=True)
+class Experiment:
     """An experiment: one federation, one model, some methods, one seed."""
 
-    seed: int = 0
-    rounds: int = 200
-    eval_every: int | None = None
-    participation: float = 1.0
-    dropout: float = 0.0
-    clients_per_block: int = 0
-    checkpoint_seconds: float = Field(10.0, ge=0)
-    data: DataConfig = DataConfig()  # type: ignore[call-arg]
-    model: ModelConfig = ModelConfig()
-    method: tuple[MethodConfig, ...] = Field(tuple(MethodConfig(name=n) for n in DEFAULT_METHODS), strict=False)
+    seed: int = hyper(0, "seed of everything random", low=0, high=2**62)
+    rounds: int = hyper(200, "communication rounds", low=1)
+    eval_every: int = hyper(0, "rounds between evaluations; 0 = about 100 evaluations", low=0)
+    participation: float = hyper(1.0, "share of the clients asked in a round", above=0, high=1)
+    dropout: float = hyper(0.0, "chance that a client asked does not answer", low=0, high=0.99)
+    clients_per_block: int = hyper(0, "clients computed at once; 0 = what fits", low=0)
+    checkpoint_seconds: float = hyper(10.0, "time between checkpoints", low=0)
+    data: DataConfig = DataConfig()
+    model: Named = Named("mlr")
+    method: tuple[Named, ...] = tuple(Named(n, n) for n in DEFAULT_METHODS)
 
     @property
     def settings(self) -> dict[str, Any]:
         """The engine's settings."""
-        names = ("rounds", "seed", "eval_every", "participation", "dropout", "clients_per_block")
-        return {n: getattr(self, n) for n in names}
+        names = ("rounds", "seed", "participation", "dropout", "clients_per_block")
+        return {**{n: getattr(self, n) for n in names}, "eval_every": self.eval_every or None}
 
     def methods(self) -> dict[str, Any]:
         """The methods by label, checked."""
@@ -95,73 +88,53 @@ class Experiment(Section):
             raise CgpflError(f"method: none given; there are {', '.join(METHODS)}")
         built: dict[str, Any] = {}
         for m in self.method:
-            label = m.label or m.name
-            if label in built:
-                raise CgpflError(f"method: {label!r} is there twice; give each a label of its own")
-            if not label.replace("-", "").replace("_", "").replace(".", "").isalnum():
-                raise CgpflError(f"method: label {label!r}: use letters, digits, '-', '_' and '.'")
-            built[label] = m.build()
+            if m.label in built:
+                raise CgpflError(f"method: {m.label!r} is there twice; give each a label of its own")
+            if not m.label.replace("-", "").replace("_", "").replace(".", "").isalnum():
+                raise CgpflError(f"method: label {m.label!r}: use letters, digits, '-', '_' and '.'")
+            built[m.label] = get_method(m.name, m.settings)
         return built
 
-    def check(self) -> None:
-        """Ranges that need no data."""
-        check_settings(**self.settings)
-        self.methods()
-
-    def complete(self, model_settings: dict[str, Any]) -> Experiment:
-        """The same experiment with every default written out, so that it re-runs whatever defaults become."""
-        return self.model_copy(
-            update={
-                "eval_every": self.eval_every or default_eval_every(self.rounds),
-                "data": self.data.model_copy(update={"seed": self.seed if self.data.seed is None else self.data.seed}),
-                "model": ModelConfig(name=self.model.name, **_plain(model_settings)),
-                "method": tuple(
-                    MethodConfig(name=m.name, label=m.label or m.name, **parameters(m.build())) for m in self.method
-                ),
-            }
-        )
-
-    def toml(self) -> str:
-        """As TOML."""
-        return tomli_w.dumps(_plain(self.model_dump(exclude_none=True)))
+    def complete(self, model_settings: dict[str, Any]) -> dict[str, Any]:
+        """Every setting with every default written out, so that it re-runs whatever defaults become."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata}
+        values["eval_every"] = self.eval_every or default_eval_every(self.rounds)
+        data = dataclasses.asdict(self.data)
+        data["seed"] = self.seed if self.data.seed == "same" else self.data.seed
+        methods = [
+            {"name": m.name, "label": m.label, **parameters(method)}
+            for m, method in zip(self.method, self.methods().values(), strict=True)
+        ]
+        return {**values, "data": data, "model": {"name": self.model.name, **model_settings}, "method": methods}
 
 
-def _plain(value: Any) -> Any:
-    """Tuples as lists, as TOML has them."""
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
+def to_toml(values: dict[str, Any]) -> str:
+    """Nested values as TOML."""
+    import tomli_w
+
+    return tomli_w.dumps(values)
 
 
 def from_dict(values: dict[str, Any], where: str) -> Experiment:
     """A checked experiment from nested values; ``where`` names their origin in errors."""
-    try:
-        experiment = Experiment.model_validate(_floats(values))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(p) for p in first["loc"])
-        reason = first["msg"][0].lower() + first["msg"][1:]
-        if first["type"] == "extra_forbidden":
-            section = {"data": DataConfig}.get(str(first["loc"][0]), Experiment)
-            reason = f"unknown key; allowed are {', '.join(section.model_fields)}"
-        else:
-            reason = f"{reason}, got {first['input']!r}"
-        raise CgpflError(f"{where}: {key}: {reason}") from error
-    experiment.check()
+    rest = dict(values)
+    sections: dict[str, Any] = {}
+    if "data" in rest:
+        sections["data"] = from_values(DataConfig, rest.pop("data"), f"{where}: data")
+    if "model" in rest:
+        model = rest.pop("model")
+        sections["model"] = Named.parse(
+            {"name": "mlr", **model} if isinstance(model, dict) else model, f"{where}: model"
+        )
+    if "method" in rest:
+        methods = rest.pop("method")
+        if not isinstance(methods, list):
+            raise CgpflError(f"{where}: method: must be sections [[method]], got {methods!r}")
+        sections["method"] = tuple(Named.parse(m, f"{where}: method {i + 1}") for i, m in enumerate(methods))
+    experiment = dataclasses.replace(from_values(Experiment, rest, where), **sections)
+    validate(experiment, where)
+    experiment.methods()
     return experiment
-
-
-def _floats(values: dict[str, Any]) -> dict[str, Any]:
-    """Integers where a float is meant (TOML's 1 for 1.0)."""
-
-    def convert(section: type[BaseModel], part: dict[str, Any]) -> dict[str, Any]:
-        kinds = {n: f.annotation for n, f in section.model_fields.items()}
-        return {k: float(v) if kinds.get(k) is float and type(v) is int else v for k, v in part.items()}
-
-    values = convert(Experiment, values)
-    if isinstance(values.get("data"), dict):
-        values["data"] = convert(DataConfig, values["data"])
-    return values
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -171,7 +144,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise CgpflError(f"config {path}: no such file") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise CgpflError(f"config {path}: not valid TOML: {error}") from error
+        reason = " ".join(str(error).split())
+        raise CgpflError(f"config {path}: not valid TOML: {reason}") from error
 
 
 def parse_value(text: str) -> Any:
@@ -185,22 +159,22 @@ def parse_value(text: str) -> Any:
 def apply_setting(values: dict[str, Any], setting: str) -> None:
     """Put ``key=value`` into nested values: ``rounds=9``, ``data.clients=20``, ``cgpfl.prox=5``."""
     key, equals, text = setting.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts) or len(parts) > 2:
+    section, dot, name = key.strip().rpartition(".")
+    if not equals or not name or (dot and not section):
         raise CgpflError(f"--set {setting}: must be key=value, section.key=value or method.key=value")
     value = parse_value(text.strip())
-    if len(parts) == 1:
-        if key.strip() in ("data", "model", "method"):
-            raise CgpflError(f"--set {setting}: {key.strip()} is a section; set {key.strip()}.KEY=VALUE")
-        values[key.strip()] = value
+    if name in ("data", "model", "method") and not section:
+        raise CgpflError(f"--set {setting}: {name} is a section; set {name}.KEY=VALUE")
+    if not section:
+        values[name] = value
         return
-    section, name = parts
     if section in ("data", "model"):
         values.setdefault(section, {})[name] = value
         return
-    targets = [m for m in values["method"] if section in (m["name"], m.get("label"))]
+    methods = [m for m in values["method"] if isinstance(m, dict)]
+    targets = [m for m in methods if section in (m.get("name"), m.get("label"))]
     if not targets:
-        chosen = ", ".join(m.get("label") or m["name"] for m in values["method"])
+        chosen = ", ".join(str(m.get("label") or m.get("name")) for m in methods)
         raise CgpflError(
             f"--set {setting}: no method {section!r} in this run; it has {chosen}, and sections data, model"
         )

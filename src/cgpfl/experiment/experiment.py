@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cgpfl.experiment.checkpoint import write
-from cgpfl.experiment.config import Experiment, from_dict, read_toml
-from cgpfl.experiment.folder import RunFolder
+from cgpfl.experiment.config import Experiment, from_dict, read_toml, to_toml
+from cgpfl.experiment.folder import RunFolder, parameters
 from cgpfl.experiment.result import Result
 from cgpfl.experiment.run import Progress, interrupts, prepare, run_method
 from cgpfl.models import as_model
@@ -34,7 +34,7 @@ def run_experiment(
     for method in methods.values():
         prepare(method, data, model, experiment.settings)
     folder = RunFolder.create(out)
-    write(folder.path / "config.toml", experiment.complete(model.settings()).toml().encode())
+    write(folder.path / "config.toml", to_toml(experiment.complete(parameters(model.settings()))).encode())
     return _run(experiment, folder, data, model, on_progress)
 
 

@@ -112,6 +112,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def parameters(method: Any) -> dict[str, Any]:
-    """A method's hyper-parameters as plain values."""
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(method).items()}
+def parameters(settings: Any) -> dict[str, Any]:
+    """Hyper-parameters, or a dictionary of settings, as plain values."""
+    values = settings if isinstance(settings, dict) else asdict(settings)
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}

@@ -71,10 +71,10 @@ def test_config_is_complete_and_reruns_to_the_same_summary(run_folder, tmp_path)
     config = tomllib.loads((folder / "config.toml").read_text())
     assert config["seed"] == 1
     assert config["method"][1]["prox"] == 12.0
-    assert config["data"]["seed"] == 1
+    assert config["data"]["seed"] == "same"
     cgpfl("run", folder / "config.toml", "--out", tmp_path / "again")
     assert summary_without_times(folder) == summary_without_times(tmp_path / "again")
-    cgpfl("run", folder / "config.toml", "--out", tmp_path / "other", "--seed", 2, "--set", "data.seed=2")
+    cgpfl("run", folder / "config.toml", "--out", tmp_path / "other", "--seed", 2)
     assert summary_without_times(folder) != summary_without_times(tmp_path / "other")
 
 
@@ -107,6 +107,14 @@ def test_default_folders_are_numbered(tmp_path):
         (["--rounds", "0"], "rounds = 0: must be an integer >= 1"),
         (["--set", "participation=2"], "participation = 2.0"),
         (["--method", "local", "--method", "local"], "'local' is there twice"),
+        (["--rounds", "abc"], "'abc' is not a valid int"),
+        (["--wat"], "No such option"),
+        (["--set", "rounds=99999999999"], "rounds = 99999999999: must be an integer >= 1 and <= 1e+09"),
+        (["--set", "model.l2=inf"], "model mlr: l2 = inf"),
+        (["--set", "model.label=x"], "model: has no label"),
+        (["--set", "seed=4294967296"], "seed = 4294967296"),
+        (["--rounds", "5"], "cgpfl: warmup = 5: must be below the number of rounds, 5"),
+        (["--set", "participation=half"], "participation = 'half': must be a number > 0 and <= 1"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(tmp_path, args, message):
@@ -188,7 +196,7 @@ def test_corrupt_configs(tmp_path, text, message):
 def test_missing_files(tmp_path):
     assert "no such file" in cgpfl("run", tmp_path / "none.toml", code=2).stderr
     assert "no such folder" in cgpfl("resume", tmp_path / "none", code=2).stderr
-    assert "no such file" in cgpfl("resume", tmp_path, code=2).stderr
+    assert "has no config.toml" in cgpfl("resume", tmp_path, code=2).stderr
 
 
 def test_divergence_stops_that_method_alone(tmp_path):
@@ -224,8 +232,8 @@ def started(*args):
 def at_round(folder, method):
     from cgpfl.experiment.checkpoint import MethodFolder
 
-    facts = MethodFolder(folder / "methods" / method).facts()
-    return 0 if facts is None else facts["round"]
+    checkpoint = MethodFolder(folder / "methods" / method)
+    return checkpoint.facts()["round"] if checkpoint.exists() else 0
 
 
 def same_run(a, b):
@@ -280,6 +288,38 @@ def test_resume_of_a_finished_run_changes_nothing(never_stopped):
     before = summary_without_times(never_stopped)
     cgpfl("resume", never_stopped)
     assert summary_without_times(never_stopped) == before
+
+
+def test_resume_notices_what_was_changed(tmp_path):
+    folder = tmp_path / "run"
+    cgpfl("run", *SMALL, "--method", "local", "--out", folder)
+    before = (folder / "summary.json").read_text()
+    config = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(config.replace("rounds = 6", "rounds = 3"))
+    assert "was run with rounds = 6, now 3" in cgpfl("resume", folder, code=2).stderr
+    (folder / "config.toml").write_text(config.replace("rate = 0.1", "rate = 0.2"))
+    assert "was run with method.rate = 0.1, now 0.2" in cgpfl("resume", folder, code=2).stderr
+    assert (folder / "summary.json").read_text() == before
+
+
+def test_a_disk_error_is_one_line(tmp_path):
+    folder = tmp_path / "run"
+    cgpfl("run", *SMALL, "--method", "local", "--out", folder)
+    (folder / "methods" / "local" / "state.safetensors").unlink()
+    next((folder / "methods" / "local").iterdir()).unlink()
+    (folder / "methods" / "local").rmdir()
+    (folder / "methods" / "local").write_text("in the way")
+    done = cgpfl("resume", folder, code=2)
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_an_npz_run_resumes_from_anywhere(tmp_path):
+    rng = np.random.default_rng(0)
+    npz(tmp_path / "mine.npz", x=rng.normal(size=(60, 4)), y=rng.integers(0, 2, 60), client=np.arange(60) % 3)
+    cgpfl("run", "--data", "mine.npz", "--split", "own", "--method", "local", "--rounds", 2, "--out", "r", cwd=tmp_path)
+    config = tomllib.loads((tmp_path / "r" / "config.toml").read_text())
+    assert config["data"]["clients"] == 3
+    cgpfl("resume", tmp_path / "r", cwd="/")
 
 
 def test_lists(tmp_path):

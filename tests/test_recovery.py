@@ -19,5 +19,5 @@ def test_heuristic_finds_four_contexts_and_gains_from_them(split):
     assert sum(r["k"] == 4 and r["ari"] == 1.0 for r in heur) >= 9
     accuracy = {name: np.array([r["accuracy"] for r in runs]) for name, runs in rows.items()}
     assert (accuracy["cgpfl-heur"] - accuracy["local"]).mean() >= 0.15
-    assert (accuracy["cgpfl-heur"] > accuracy["fedavg"]).all()
+    assert (accuracy["cgpfl-heur"] - accuracy["fedavg"]).mean() >= 0.15
     assert abs(accuracy["cgpfl-heur"] - accuracy["told"]).mean() <= 0.02

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "cgpfl"
-COMMON = {"errors", "tree", "batch"}
+COMMON = {"errors", "tree", "batch", "hyper"}
 ALLOWED = {
     "contexts": set(),
     "models": set(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -141,13 +141,28 @@ def _go(start: Any, folder: Path) -> None:
         raise typer.Exit(1)
 
 
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+"""Click's base of command-line mistakes; newer versions of typer bring their own Click."""
+
+
 def main() -> None:
     """Entry point: user errors are one line and exit code 2."""
     try:
-        app()
+        code = app(standalone_mode=False)
+    except USAGE_ERROR as error:
+        _fail(getattr(error, "format_message", error.__str__)())
     except CgpflError as error:
-        print(f"cgpfl: {error}", file=sys.stderr)
-        sys.exit(2)
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str) -> NoReturn:
+    print("cgpfl: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

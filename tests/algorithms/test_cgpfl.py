@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
 
 from cgpfl.algorithms import CGPFL, ClientData, Cohort, Local, PFedMe, Task
 from cgpfl.data import make_data
@@ -274,3 +275,14 @@ def test_contexts_out_of_range():
         CGPFL(contexts=9).slots(8)
     with pytest.raises(CgpflError, match="3 labels for 8 clients"):
         CGPFL(contexts=(0, 1, 0)).slots(8)
+
+
+def test_the_warm_up_waits_until_everyone_is_heard():
+    """A fifth of the clients a round: 25 rounds for 5 answers a client, and contexts are still found."""
+    data = make_data("digits", "rotation", seed=0)
+    model = as_model("mlr", data.shape, data.classes)
+    _, records, _ = simulate(CGPFL(contexts="auto"), data, model, rounds=60, participation=0.2, seed=0)
+    k = records["k"]
+    assert (k[:24] == 1).all()
+    assert k[-1] == 4
+    assert adjusted_rand_score(data.context, records["context"][-1]) == 1.0

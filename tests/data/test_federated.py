@@ -57,6 +57,8 @@ def nan(x):
         (lambda: FederatedData.from_arrays(X, Y, np.where(Y == 1, 5, Y)), "client 1: has 0 samples"),
         (lambda: FederatedData.from_arrays(X, Y, Y, test=1.0), "sum to less than 1"),
         (lambda: FederatedData.from_arrays(X, Y, Y, context=[0, 1]), r"shape \(2,\); must be one number a client"),
+        (lambda: FederatedData.from_arrays(X, Y + 2**32, Y), "labels out of range: 4294967298"),
+        (lambda: FederatedData.from_clients([(X, Y)], test=[(X, Y)], validation=0.2), "only goes with a share"),
         (lambda: FederatedData.from_clients([]), "list is empty"),
         (lambda: FederatedData.from_clients([(X, Y), (X[:0], Y[:0])]), "client 1: has 0 samples"),
         (lambda: FederatedData.from_clients([(X, Y), (X[:, :1], Y)]), "different shapes"),

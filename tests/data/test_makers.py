@@ -62,3 +62,13 @@ def test_the_source_is_not_changed():
 def test_too_many_contexts():
     with pytest.raises(CgpflError, match="contexts = 9: must be between 1 and the number of clients, 8"):
         make_data("digits", "rotation", clients=8, contexts=9)
+
+
+def test_label_contexts_are_all_different():
+    x, y = np.zeros((40, 2), np.float32), np.arange(40) % 2
+    parts = [np.arange(i * 10, i * 10 + 10) for i in range(4)]
+    _, renamed, context = make_contexts("labels", x, y, parts, contexts=2, classes=2, seed=0)
+    for part, c in zip(parts, context, strict=True):
+        np.testing.assert_array_equal(renamed[part], y[part] if c == 0 else 1 - y[part])
+    with pytest.raises(CgpflError, match="2 classes can be renamed in 2 ways"):
+        make_contexts("labels", x, y, parts, contexts=3, classes=2)

@@ -30,14 +30,30 @@ def block(rounds):
 def test_records_after_the_state_are_not_read(tmp_path):
     """Killed between records and state: the block is computed again, not counted twice."""
     folder = MethodFolder(tmp_path / "m")
-    folder.save({"w": jnp.zeros(2)}, {"round": 4}, block([2, 4]))
-    folder.save({"w": jnp.ones(2)}, {"round": 8}, block([6, 8]))
-    folder.save({"w": jnp.zeros(2)}, {"round": 4}, Records())  # the state of round 8 never made it
-    _, facts, records = folder.load(jax.eval_shape(lambda: {"w": jnp.zeros(2)}))
+    like = jax.eval_shape(lambda: {"w": jnp.zeros(2)})
+    folder.save({"w": jnp.zeros(2)}, {"round": 4, "records": 2}, block([2, 4]))
+    folder.save({"w": jnp.ones(2)}, {"round": 8, "records": 4}, block([6, 8]))
+    folder.save({"w": jnp.zeros(2)}, {"round": 4, "records": 2}, Records())  # the state of round 8 never made it
+    _, facts, records = folder.load(like)
     assert facts["round"] == 4
     assert records.rounds == [2, 4]
-    folder.save({"w": jnp.ones(2)}, {"round": 8}, block([6, 8]))
-    assert folder.load(jax.eval_shape(lambda: {"w": jnp.zeros(2)}))[2].rounds == [2, 4, 6, 8]
+    folder.save({"w": jnp.ones(2)}, {"round": 10, "records": 5}, block([6, 8, 10]))  # cut elsewhere this time
+    assert folder.load(like)[2].rounds == [2, 4, 6, 8, 10]
+
+
+def test_missing_records_are_noticed(tmp_path):
+    folder = MethodFolder(tmp_path)
+    folder.save({"w": jnp.zeros(2)}, {"round": 4, "records": 2}, block([2, 4]))
+    next(tmp_path.glob("records-*")).unlink()
+    with pytest.raises(CgpflError, match="has 0 of 2 records; delete this folder"):
+        folder.load(jax.eval_shape(lambda: {"w": jnp.zeros(2)}))
+
+
+def test_records_are_read_in_the_order_of_rounds(tmp_path):
+    folder = MethodFolder(tmp_path)
+    folder.save({"w": jnp.zeros(2)}, {"round": 999_999, "records": 1}, block([999_999]))
+    folder.save({"w": jnp.zeros(2)}, {"round": 1_000_000, "records": 2}, block([1_000_000]))
+    assert folder.load(jax.eval_shape(lambda: {"w": jnp.zeros(2)}))[2].rounds == [999_999, 1_000_000]
 
 
 def test_writing_is_atomic(tmp_path, monkeypatch):
@@ -55,7 +71,7 @@ def test_writing_is_atomic(tmp_path, monkeypatch):
 
 def test_damaged_or_foreign_checkpoints_say_so(tmp_path):
     folder = MethodFolder(tmp_path)
-    folder.save({"w": jnp.zeros(2)}, {"round": 1}, Records())
+    folder.save({"w": jnp.zeros(2)}, {"round": 1, "records": 0}, Records())
     with pytest.raises(CgpflError, match="of another method"):
         folder.load({"v": jax.ShapeDtypeStruct((2,), jnp.float32)})
     with pytest.raises(CgpflError, match="has shape"):

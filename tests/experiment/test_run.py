@@ -9,7 +9,7 @@ import cgpfl
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import RunFolder
 from cgpfl.experiment.records import scores
-from cgpfl.experiment.run import Interrupted, prepare, run_method
+from cgpfl.experiment.run import Interrupted, Settings, run_method
 from helpers import points, quadratic
 
 
@@ -91,31 +91,28 @@ def test_repr_reads_well(result):
 
 def test_resume_from_python_is_the_run_never_stopped(digits, tmp_path):
     settings = {"rounds": 12, "seed": 3, "participation": 0.6}
-    whole = cgpfl.run(cgpfl.CGPFL(contexts=2), digits, **settings)
-
-    stops = iter([False] * 2 + [True])
-    simulation = prepare(cgpfl.CGPFL(contexts=2), digits, whole.model, {**SETTINGS, **settings})
+    method = cgpfl.CGPFL(contexts=2)
+    whole = cgpfl.run(method, digits, **settings)
     folder = RunFolder.create(tmp_path / "run")
     folder.write_split(digits)
-    with pytest.raises(Interrupted):
+    stops = iter([False] * 2 + [True])
+    with pytest.raises(Interrupted, match="cgpfl: stopped after round") as stopped:
         run_method(
-            simulation,
+            method,
             digits,
             whole.model,
+            Settings(**settings),
             label="cgpfl",
-            seed=3,
             folder=folder.method("cgpfl"),
             stop=lambda: next(stops),
         )
     at = folder.method("cgpfl").facts()["round"]
     assert 0 < at < 12
-    again = cgpfl.run(cgpfl.CGPFL(contexts=2), digits, out=tmp_path / "run", resume=True, **settings)
+    assert stopped.value.result.history["round"].max() == at
+    again = cgpfl.run(method, digits, out=tmp_path / "run", resume=True, **settings)
     pd.testing.assert_frame_equal(whole.history, again.history)
     for a, b in zip(jax.tree.leaves(whole.state.clients), jax.tree.leaves(again.state.clients), strict=True):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
-
-
-SETTINGS = {"eval_every": None, "participation": 1.0, "dropout": 0.0, "clients_per_block": 0}
 
 
 def test_resume_refuses_other_data(digits, tmp_path):
@@ -123,6 +120,20 @@ def test_resume_refuses_other_data(digits, tmp_path):
     other = cgpfl.make_data("digits", "rotation", clients=8, contexts=2, seed=9)
     with pytest.raises(CgpflError, match="start a new run"):
         cgpfl.run(cgpfl.Local(), other, rounds=1, out=tmp_path / "run", resume=True)
+    with pytest.raises(CgpflError, match="was run with seed = 0, now 1"):
+        cgpfl.run(cgpfl.Local(), digits, rounds=1, seed=1, out=tmp_path / "run", resume=True)
+    with pytest.raises(CgpflError, match="holds local"):
+        cgpfl.run(cgpfl.FedAvg(), digits, rounds=1, out=tmp_path / "run", resume=True)
+
+
+def test_an_infinite_loss_is_divergence_too():
+    """The loss overflows before the parameters do; state, records and counts are those of that round."""
+    data = points([[1.0], [2.0]])
+    result = cgpfl.run(cgpfl.Local(rate=3e3, local_rounds=1, batch_size=0), data, quadratic(data), rounds=40)
+    assert result.diverged == result.rounds < 12
+    assert np.isfinite(np.asarray(result.state.clients["w"])).all()
+    assert result.history["round"].tolist() == list(range(1, result.diverged))
+    assert int(result.state.answers) == 2 * result.rounds
 
 
 def test_divergence_keeps_what_was_recorded():
@@ -143,13 +154,15 @@ def test_divergence_keeps_what_was_recorded():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rounds": 0}, "rounds = 0: must be an integer >= 1"),
+        ({"rounds": 0}, "rounds = 0: must be an integer >= 1 and"),
         ({"rounds": 2.5}, "rounds = 2.5"),
         ({"seed": -1}, "seed = -1"),
-        ({"participation": 0.0}, "participation = 0.0: must be above 0 and at most 1"),
+        ({"participation": 0.0}, "participation = 0.0: must be a number > 0 and <= 1"),
         ({"participation": 1.5}, "participation = 1.5"),
-        ({"dropout": 1.0}, "dropout = 1.0: must be at least 0 and below 1"),
-        ({"eval_every": 0}, "eval_every = 0"),
+        ({"dropout": 1.0}, "dropout = 1.0: must be a number >= 0 and <= 0.99"),
+        ({"eval_every": -1}, "eval_every = -1"),
+        ({"participation": "half"}, "participation = 'half'"),
+        ({"label": "../up"}, "label '../up'"),
         ({"clients_per_block": -2}, "clients_per_block = -2"),
         ({"model": "resnet"}, "no model 'resnet'"),
     ],
@@ -170,11 +183,21 @@ def test_bad_settings(digits, settings, message):
         (cgpfl.FedAvg(rate=float("nan")), "fedavg: rate = nan"),
         (cgpfl.PFedMe(inner_steps=1.5), "pfedme: inner_steps = 1.5: must be an integer >= 1"),
         (cgpfl.PFedMe(warm_start=1), "warm_start = 1: must be true or false"),
+        (cgpfl.CGPFL(contexts=(0, 1, 0, 1, 0, 1, 0, 99)), "label 99; labels must be below 8"),
+        (cgpfl.CGPFL(contexts=2, warmup=1), "warmup = 1: must be below the number of rounds, 1"),
+        ("fedprxo", "no method 'fedprxo'"),
+        (3, "int does not keep the contract"),
     ],
 )
 def test_bad_hyper_parameters(digits, method, message):
     with pytest.raises(CgpflError, match=message):
         cgpfl.run(method, digits, rounds=1)
+
+
+def test_numpys_numbers_and_names_are_fine(digits):
+    told = cgpfl.run(cgpfl.CGPFL(contexts=digits.context), digits, rounds=np.int64(1))
+    np.testing.assert_array_equal(told.contexts.assignment, digits.context)
+    assert cgpfl.run("cgpfl", digits, rounds=6).contexts.k == 4
 
 
 def test_a_users_own_method_runs(digits):

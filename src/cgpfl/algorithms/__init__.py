@@ -7,11 +7,11 @@ from typing import Any
 from cgpfl.algorithms.base import Algorithm, ClientData, Cohort, Method, Task
 from cgpfl.algorithms.cgpfl import CGPFL
 from cgpfl.algorithms.fedavg import FedAvg
-from cgpfl.algorithms.hyper import algorithm, allowed, from_values, hyper, hyper_parameters, replace, validate
 from cgpfl.algorithms.local import Local
 from cgpfl.algorithms.pfedme import PFedMe
 from cgpfl.batch import Batch
 from cgpfl.errors import CgpflError
+from cgpfl.hyper import algorithm, allowed, from_values, hyper, hyper_parameters, normalised, replace, validate
 
 METHODS: dict[str, Any] = {
     "local": Local(),
@@ -48,6 +48,7 @@ __all__ = [
     "get_method",
     "hyper",
     "hyper_parameters",
+    "normalised",
     "replace",
     "validate",
 ]

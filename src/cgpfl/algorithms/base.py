@@ -160,7 +160,10 @@ class Algorithm(Protocol):
 
 
 class Method:
-    """Base class of the methods here: the parts of the contract that most of them share."""
+    """Base class of the methods here: what most of them share, and two hooks beside the contract.
+
+    ``check`` and ``likely_cause`` are optional: the runner calls them where a method has them.
+    """
 
     name: str = ""
     """Name on the command line."""
@@ -173,6 +176,9 @@ class Method:
     def report(self, server: Any) -> dict[str, Array]:
         """By default nothing beside the metrics."""
         return {}
+
+    def check(self, clients: int, rounds: int) -> None:
+        """Raise a one-line CgpflError where the settings do not fit this many clients or rounds."""
 
     def likely_cause(self) -> str:
         """Why this method may have diverged, in a few words."""

@@ -18,8 +18,10 @@ Algorithm 1, with K context models Ω = [ω_1..ω_K] on the server and θ_i priv
 ``warmup`` is ours. Uploads start from the context's model, so a client that is misplaced in the
 first round rarely moves again. With ``warmup=n`` the first n rounds share one model and the first
 clustering uses each client's mean deviation from the others over those rounds, scaled to unit length:
-the direction in which its data pulls. ``warmup=0`` is the paper's algorithm, which clusters the
-first round's uploads as they are.
+the direction in which its data pulls. Where only some clients take part in a round it lasts longer,
+until clients have answered n times on average and each at least once. ``warmup=0`` is the paper's
+algorithm, which clusters the first round's uploads as they are. (With a number for ``mu``, mind that
+cost(K) is that of the deviations, not of the models, unless ``warmup=0``.)
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
-from cgpfl.algorithms.hyper import algorithm, hyper
 from cgpfl.algorithms.moreau import group_step, unstable_prox
 from cgpfl.algorithms.steps import moreau_rounds
 from cgpfl.contexts import best_of, choose_k, match, prepare, seedings
 from cgpfl.errors import CgpflError
+from cgpfl.hyper import algorithm, hyper
 from cgpfl.tree import Tree, mix, norms, repeat, scale, size, take
 
 
@@ -52,6 +54,7 @@ class Server:
     seeding: Array  # key of the k-means++ seeding, the same in every round
     drift: Tree  # leaves [N, ...]: sum of each client's deviations; () without warm-up
     samples: Array  # [N] m_i of the clients heard of, else 0
+    answers: Array  # uploads received until the first clustering
     complexity: Array  # [K] the two terms of e(K), zero until chosen
     cost: Array  # [K]
     mu: Array
@@ -89,12 +92,19 @@ class CGPFL(Method):
         if isinstance(self.contexts, tuple):
             if len(self.contexts) != clients:
                 raise CgpflError(f"cgpfl: contexts has {len(self.contexts)} labels for {clients} clients")
+            if max(self.contexts) >= clients:
+                raise CgpflError(f"cgpfl: contexts has label {max(self.contexts)}; labels must be below {clients}")
             return max(self.contexts) + 1
         if self.contexts == "auto":
             return max(clients // 2, 1)
         if int(self.contexts) > clients:
             raise CgpflError(f"cgpfl: contexts = {self.contexts}: must be at most the number of clients, {clients}")
         return int(self.contexts)
+
+    def check(self, clients: int, rounds: int) -> None:
+        """K against N, and a warm-up that leaves rounds for contexts."""
+        if self._clusters(self.slots(clients)) and self.warmup >= rounds:
+            raise CgpflError(f"cgpfl: warmup = {self.warmup}: must be below the number of rounds, {rounds}")
 
     def init_server(self, task: Task, key: Array) -> Server:
         """All contexts start from one model."""
@@ -110,6 +120,7 @@ class CGPFL(Method):
             seeding=key,
             drift=zeros if self.warmup and self._clusters(slots) else (),
             samples=jnp.zeros(task.clients),
+            answers=jnp.float32(0),
             complexity=jnp.zeros(slots),
             cost=jnp.zeros(slots),
             mu=jnp.float32(0),
@@ -174,7 +185,12 @@ class CGPFL(Method):
 
     def _cluster(self, server: Server, uploads: Tree, cohort: Cohort) -> Server:
         """The server with this round's contexts: none yet (warm-up), the first, or matched to the last."""
-        due = server.round >= self.warmup - 1
+        # The warm-up is over when clients have answered that often on average and everyone has been heard:
+        # after `warmup` rounds if all take part, later with fewer; who never answers is not waited for.
+        answers = server.answers + cohort.present.sum()
+        heard = server.samples.at[cohort.ids].max(cohort.weights.astype(jnp.float32)) > 0
+        needed = self.warmup * server.assignment.shape[0]
+        due = ((answers >= needed) & heard.all()) | (answers >= 3 * needed)
         stage = jnp.where(server.settled, 3, jnp.where(due, 2, 1))
         return jax.lax.switch(
             jnp.where(cohort.present.any(), stage, 0),
@@ -189,13 +205,14 @@ class CGPFL(Method):
     def _remember(self, server: Server, uploads: Tree, cohort: Cohort) -> Server:
         """Add each client's deviation from the round's mean, and note how much data it has."""
         samples = server.samples.at[cohort.ids].max(cohort.weights.astype(jnp.float32))
+        server = replace(server, samples=samples, answers=server.answers + cohort.present.sum())
         if not self.warmup:
-            return replace(server, samples=samples)
+            return server
         present = cohort.present
         mean = mix(uploads, (present / jnp.maximum(present.sum(), 1.0))[:, None])
         deviations = scale(jax.tree.map(lambda u, m: u - m, uploads, mean), present)
         drift = jax.tree.map(lambda d, v: d.at[cohort.ids].add(v), server.drift, deviations)
-        return replace(server, drift=drift, samples=samples)
+        return replace(server, drift=drift)
 
     def _first(self, server: Server, uploads: Tree, cohort: Cohort) -> Server:
         """The first clustering, over all clients heard of so far; chooses K if that is asked."""

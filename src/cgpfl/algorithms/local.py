@@ -10,8 +10,8 @@ from __future__ import annotations
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
-from cgpfl.algorithms.hyper import algorithm, hyper
 from cgpfl.algorithms.steps import sgd
+from cgpfl.hyper import algorithm, hyper
 from cgpfl.tree import Tree
 
 

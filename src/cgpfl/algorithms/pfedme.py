@@ -18,9 +18,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
-from cgpfl.algorithms.hyper import algorithm, hyper
 from cgpfl.algorithms.moreau import group_step, unstable_prox
 from cgpfl.algorithms.steps import moreau_rounds
+from cgpfl.hyper import algorithm, hyper
 from cgpfl.tree import Tree, repeat
 
 

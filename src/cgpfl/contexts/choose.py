@@ -3,7 +3,7 @@
     e(K) = sqrt(d·K/m · log(e·m/d)) + μ·cost(K),   cost(K) = Σ_i (m_i/m)·min_k ‖θ_i − ω_k‖²
 
 The first term grows with K (more models, each with less data), the second falls (each model closer
-to its members).
+to its members). θ_i stands for whatever describes client i: its upload, or its deviation in the warm-up.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def lloyd(points: Points, members: Array, k: Array | int, iterations: int = 100)
         return jnp.where(used & (mass > 0), jnp.maximum(squared, 0.0), FAR)
 
     def one_hot(labels: Array) -> Array:
-        return jax.nn.one_hot(labels, slots) * points.weights[:, None]
+        return members_of(labels, slots, points.weights)
 
     def refill(labels: Array, nearest: Array) -> tuple[Array, Array]:
         counts = (one_hot(labels) > 0).sum(axis=0)

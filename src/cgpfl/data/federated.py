@@ -175,7 +175,11 @@ class FederatedData:
             )
         if owner.size == 0 or owner.min() < 0:
             raise CgpflError("client: must be numbers from 0 up, at least one")
-        parts = [np.flatnonzero(owner == i) for i in range(int(owner.max()) + 1)]
+        found = np.unique(owner)
+        if len(found) != found[-1] + 1:
+            missing = int(np.flatnonzero(found != np.arange(len(found)))[0])
+            raise CgpflError(f"client {missing}: has 0 samples; number the clients 0..N-1 without gaps")
+        parts = [np.flatnonzero(owner == i) for i in found]
         return cls.from_parts(x, y, parts, context=_contexts(context), **more)
 
     @classmethod
@@ -193,6 +197,9 @@ class FederatedData:
             raise CgpflError("clients: the list is empty; give one pair (x, y) a client")
         own = isinstance(test, int | float)
         held = [] if own else [_arrays(cx, cy, f"client {i}, test") for i, (cx, cy) in enumerate(test)]  # type: ignore[arg-type]
+        cut = [name for name in ("validation", "seed") if name in more]
+        if not own and cut:
+            raise CgpflError(f"{cut[0]}: only goes with a share for test; here the test samples are given")
         if not own and len(held) != len(pairs):
             raise CgpflError(f"test: has {len(held)} clients; must be {len(pairs)}, one pair (x, y) a client")
         shapes = {p[0].shape[1:] for p in (*pairs, *held)}
@@ -229,6 +236,9 @@ def _arrays(x: Any, y: Any, where: str = "data") -> tuple[np.ndarray, np.ndarray
         raise CgpflError(f"{where}: x has NaN or infinite values, first at sample {_first_bad(x)}; remove or fill them")
     if not np.issubdtype(y.dtype, np.integer):
         raise CgpflError(f"{where}: y has type {y.dtype}; must be integer labels 0..classes-1")
+    if y.size and (y.min() < 0 or y.max() >= 2**31):
+        worst = int(y.min() if y.min() < 0 else y.max())
+        raise CgpflError(f"{where}: labels out of range: {worst}; must be 0..classes-1")
     return (x.astype(np.float32) if x.dtype not in (np.uint8, np.float32) else x), y.astype(np.int32)
 
 
@@ -238,8 +248,6 @@ def _first_bad(x: np.ndarray) -> int:
 
 def _classes(y: np.ndarray, classes: int | None) -> int:
     found = int(y.max(initial=-1)) + 1
-    if y.size and y.min() < 0:
-        raise CgpflError(f"y: labels out of range: {int(y.min())}; must be 0..classes-1")
     if classes is not None and found > classes:
         raise CgpflError(f"y: labels out of range: {found - 1}; must be 0..{classes - 1}")
     return max(found if classes is None else classes, 2)

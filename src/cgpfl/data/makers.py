@@ -6,6 +6,8 @@ renamed, or the features shifted. Clients of one context share a problem; the co
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from cgpfl.errors import CgpflError
@@ -57,8 +59,16 @@ def make_contexts(
         for k in range(1, contexts):
             x[rows[k]] = rotate(x[rows[k]], 360.0 * k / contexts)
     elif maker == "labels":
+        if contexts > math.factorial(min(classes, 20)):
+            raise CgpflError(
+                f"contexts = {contexts}: {classes} classes can be renamed in {math.factorial(classes)} ways"
+            )
+        used = {tuple(range(classes))}
         for k in range(1, contexts):
-            y[rows[k]] = rng.permutation(classes).astype(y.dtype)[y[rows[k]]]
+            while (names := tuple(rng.permutation(classes).tolist())) in used:
+                pass  # ends: more permutations exist than contexts
+            used.add(names)
+            y[rows[k]] = np.array(names, y.dtype)[y[rows[k]]]
     else:
         x = x.astype(np.float32)
         spread = float(np.sqrt(np.square(x - x.mean(axis=0)).reshape(len(x), -1).sum(axis=1).mean()))

@@ -152,15 +152,16 @@ def advance(
         t, state, records, filled = carry
         of_round = round_keys(keys, t)
         state, finite = one_round(method, task, arrays, of_round, state, dropout, static)
-        state = state._replace(diverged=jnp.where(finite, state.diverged, t))
 
         def write() -> tuple[dict[str, Array], Array]:
             record = evaluate(method, task, arrays, of_round, state, static)
-            return {k: v.at[filled].set(record[k]) for k, v in records.items()}, filled + 1
+            fine = jnp.isfinite(record["train_loss"]).all()  # a record of a diverged round is not kept
+            return {k: v.at[filled].set(record[k]) for k, v in records.items()}, filled + fine.astype(jnp.int32)
 
         due = finite & (((t + 1) % every == 0) | (t + 1 == total))
-        records, filled = jax.lax.cond(due, write, lambda: (records, filled))
-        return t + 1, state, records, filled
+        records, written = jax.lax.cond(due, write, lambda: (records, filled))
+        finite = finite & (~due | (written > filled))
+        return t + 1, state._replace(diverged=jnp.where(finite, -1, t)), records, written
 
     _, state, records, filled = jax.lax.while_loop(going, body, (start, state, empty, jnp.int32(0)))
     return state, records, filled

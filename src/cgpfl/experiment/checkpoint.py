@@ -1,8 +1,8 @@
 """State on disk: atomic, readable by anyone, never pickle.
 
-A method's folder holds ``state.safetensors`` (the newest state), ``state.json`` (the round it belongs
-to) inside it as metadata, and ``records-NNNNNN.safetensors`` (the evaluations of one block, named by
-its last round). Records are written before the state that follows them, so a run that is killed at
+A method's folder holds ``state.safetensors`` (the newest state, with the round it belongs to and what
+was run as metadata) and ``records-NNNNNN.safetensors`` (the evaluations between two checkpoints, named by
+the last round). Records are written before the state that follows them, so a run that is killed at
 any moment resumes from a state all of whose records are there.
 """
 
@@ -49,7 +49,8 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             return arrays, json.loads(file.metadata()["facts"])
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise CgpflError(
-            f"checkpoint {path}: cannot be read ({type(error).__name__}); delete it to start anew"
+            f"checkpoint {path}: cannot be read ({type(error).__name__}); "
+            f"delete the folder {path.parent} to run this method anew"
         ) from error
 
 
@@ -97,16 +98,31 @@ class MethodFolder:
             save_arrays(self.path / name, new.values, {"rounds": new.rounds})
         save_arrays(self.path / STATE, tree_arrays(state), facts)
 
-    def facts(self) -> dict[str, Any] | None:
-        """The facts saved with the state, or None where there is no checkpoint."""
-        return load_arrays(self.path / STATE)[1] if (self.path / STATE).exists() else None
+    def exists(self) -> bool:
+        """Whether there is a checkpoint."""
+        return (self.path / STATE).exists()
+
+    def facts(self) -> dict[str, Any]:
+        """The facts saved with the state."""
+        return load_arrays(self.path / STATE)[1]
 
     def load(self, like: Any) -> tuple[Any, dict[str, Any], Records]:
-        """The newest state, its facts and all records up to it."""
+        """The newest state, its facts and all records up to it.
+
+        Records of rounds after the state (the run was killed between the two) are removed: those rounds
+        will be run and recorded again.
+        """
         arrays, facts = load_arrays(self.path / STATE)
         records = Records()
-        for path in sorted(self.path.glob("records-*.safetensors")):
+        for path in sorted(self.path.glob("records-*.safetensors"), key=lambda p: int(p.stem.split("-")[1])):
             values, of = load_arrays(path)
-            if of["rounds"][-1] <= facts["round"]:
+            if of["rounds"][-1] > facts["round"]:
+                path.unlink()
+            else:
                 records.add(of["rounds"], values)
+        if len(records.rounds) != facts["records"]:
+            raise CgpflError(
+                f"checkpoint {self.path}: has {len(records.rounds)} of {facts['records']} records; "
+                "delete this folder to run the method anew"
+            )
         return arrays_tree(arrays, like, self.path / STATE), facts, records

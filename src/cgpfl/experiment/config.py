@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cgpfl.algorithms import METHODS, from_values, get_method, hyper, validate
+from cgpfl.algorithms import METHODS, get_method
 from cgpfl.data import FederatedData, make_data
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import parameters
-from cgpfl.experiment.run import default_eval_every
+from cgpfl.experiment.run import Settings, check_label
+from cgpfl.hyper import from_values, hyper, validate
 
 DEFAULT_METHODS = ("local", "fedavg", "pfedme", "cgpfl", "cgpfl-heur")
 
@@ -62,25 +63,13 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Experiment(Settings):
     """An experiment: one federation, one model, some methods, one seed."""
 
-    seed: int = hyper(0, "seed of everything random", low=0, high=2**62)
-    rounds: int = hyper(200, "communication rounds", low=1)
-    eval_every: int = hyper(0, "rounds between evaluations; 0 = about 100 evaluations", low=0)
-    participation: float = hyper(1.0, "share of the clients asked in a round", above=0, high=1)
-    dropout: float = hyper(0.0, "chance that a client asked does not answer", low=0, high=0.99)
-    clients_per_block: int = hyper(0, "clients computed at once; 0 = what fits", low=0)
     checkpoint_seconds: float = hyper(10.0, "time between checkpoints", low=0)
     data: DataConfig = DataConfig()
     model: Named = Named("mlr")
     method: tuple[Named, ...] = tuple(Named(n, n) for n in DEFAULT_METHODS)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The engine's settings."""
-        names = ("rounds", "seed", "participation", "dropout", "clients_per_block")
-        return {**{n: getattr(self, n) for n in names}, "eval_every": self.eval_every or None}
 
     def methods(self) -> dict[str, Any]:
         """The methods by label, checked."""
@@ -90,22 +79,27 @@ class Experiment:
         for m in self.method:
             if m.label in built:
                 raise CgpflError(f"method: {m.label!r} is there twice; give each a label of its own")
-            if not m.label.replace("-", "").replace("_", "").replace(".", "").isalnum():
-                raise CgpflError(f"method: label {m.label!r}: use letters, digits, '-', '_' and '.'")
+            check_label(m.label)
             built[m.label] = get_method(m.name, m.settings)
         return built
 
-    def complete(self, model_settings: dict[str, Any]) -> dict[str, Any]:
+    def complete(self, data: FederatedData, model_settings: dict[str, Any]) -> dict[str, Any]:
         """Every setting with every default written out, so that it re-runs whatever defaults become."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata}
-        values["eval_every"] = self.eval_every or default_eval_every(self.rounds)
-        data = dataclasses.asdict(self.data)
-        data["seed"] = self.seed if self.data.seed == "same" else self.data.seed
+        section = dataclasses.asdict(self.data) | {"clients": data.clients}
+        if self.data.source.endswith(".npz"):
+            section["source"] = str(Path(self.data.source).resolve())
         methods = [
             {"name": m.name, "label": m.label, **parameters(method)}
             for m, method in zip(self.method, self.methods().values(), strict=True)
         ]
-        return {**values, "data": data, "model": {"name": self.model.name, **model_settings}, "method": methods}
+        return {
+            **values,
+            **self.engine(),
+            "data": section,
+            "model": {"name": self.model.name, **model_settings},
+            "method": methods,
+        }
 
 
 def to_toml(values: dict[str, Any]) -> str:
@@ -164,7 +158,8 @@ def apply_setting(values: dict[str, Any], setting: str) -> None:
         raise CgpflError(f"--set {setting}: must be key=value, section.key=value or method.key=value")
     value = parse_value(text.strip())
     if name in ("data", "model", "method") and not section:
-        raise CgpflError(f"--set {setting}: {name} is a section; set {name}.KEY=VALUE")
+        section = "the method's name" if name == "method" else name
+        raise CgpflError(f"--set {setting}: {name} is a section; set KEY=VALUE in it by {section}.KEY=VALUE")
     if not section:
         values[name] = value
         return

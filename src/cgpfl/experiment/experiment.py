@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cgpfl.data import FederatedData
+from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import write
 from cgpfl.experiment.config import Experiment, from_dict, read_toml, to_toml
 from cgpfl.experiment.folder import RunFolder, parameters
 from cgpfl.experiment.result import Result
-from cgpfl.experiment.run import Progress, interrupts, prepare, run_method
-from cgpfl.models import as_model
+from cgpfl.experiment.run import Progress, checked, interrupts, run_method
+from cgpfl.models import Model, as_model
 
 
 @dataclass(frozen=True)
@@ -28,38 +30,47 @@ def run_experiment(
     experiment: Experiment, out: Path, on_progress: Callable[[Progress], None] | None = None
 ) -> Finished:
     """Run every method into the new folder ``out``. Everything is checked before it is created."""
-    methods = experiment.methods()
-    data = experiment.data.build(experiment.seed)
-    model = as_model(experiment.model.name, data.shape, data.classes, **experiment.model.settings)
-    for method in methods.values():
-        prepare(method, data, model, experiment.settings)
+    data, model, methods = _build(experiment)
     folder = RunFolder.create(out)
-    write(folder.path / "config.toml", to_toml(experiment.complete(parameters(model.settings()))).encode())
-    return _run(experiment, folder, data, model, on_progress)
+    write(folder.path / "config.toml", to_toml(experiment.complete(data, parameters(model.settings()))).encode())
+    return _run(experiment, folder, data, model, methods, on_progress)
 
 
 def resume_experiment(path: Path, on_progress: Callable[[Progress], None] | None = None) -> Finished:
     """Continue a run from its folder: finished methods are kept, the others go on where they were."""
     folder = RunFolder.open(path)
+    if not (path / "config.toml").exists():
+        raise CgpflError(f"run {path}: has no config.toml; a run made in Python is continued there, with resume=True")
     experiment = from_dict(read_toml(path / "config.toml"), str(path / "config.toml"))
+    return _run(experiment, folder, *_build(experiment), on_progress)
+
+
+def _build(experiment: Experiment) -> tuple[FederatedData, Model, dict[str, Any]]:
+    """Data, model and methods, everything checked against everything."""
+    methods = experiment.methods()
     data = experiment.data.build(experiment.seed)
     model = as_model(experiment.model.name, data.shape, data.classes, **experiment.model.settings)
-    return _run(experiment, folder, data, model, on_progress)
+    return data, model, {label: checked(method, data, experiment) for label, method in methods.items()}
 
 
 def _run(
-    experiment: Experiment, folder: RunFolder, data: Any, model: Any, on_progress: Callable[[Progress], None] | None
+    experiment: Experiment,
+    folder: RunFolder,
+    data: FederatedData,
+    model: Model,
+    methods: dict[str, Any],
+    on_progress: Callable[[Progress], None] | None,
 ) -> Finished:
     folder.write_split(data)
     results = []
     with interrupts() as stop:
-        for label, method in experiment.methods().items():
+        for label, method in methods.items():
             result = run_method(
-                prepare(method, data, model, experiment.settings),
+                method,
                 data,
                 model,
+                experiment,
                 label=label,
-                seed=experiment.seed,
                 folder=folder.method(label),
                 on_progress=on_progress,
                 stop=stop,

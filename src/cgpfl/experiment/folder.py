@@ -23,7 +23,6 @@ import pandas as pd
 from cgpfl.data import FederatedData
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder, write
-from cgpfl.experiment.records import Records
 
 if TYPE_CHECKING:
     from cgpfl.experiment.result import Result
@@ -57,6 +56,10 @@ class RunFolder:
         """Where a method's state and records are."""
         return MethodFolder(self.path / "methods" / label)
 
+    def labels(self) -> list[str]:
+        """The methods that have a state here."""
+        return sorted(p.parent.name for p in self.path.glob("methods/*/state.safetensors"))
+
     def write_split(self, data: FederatedData) -> None:
         """Note which problem this is; refuse to mix two in one folder."""
         note = self.path / "split.txt"
@@ -69,8 +72,8 @@ class RunFolder:
 
     def save_result(self, result: Result) -> None:
         """State and records of a run that was made in memory."""
-        facts = {"round": result.rounds, "seconds": result.seconds, "done": True, "diverged": result.diverged}
-        self.method(result.label).save(result.state, facts, Records(result.records.rounds, result.records.values))
+        facts = {"round": result.rounds, "records": len(result.records.rounds), "seconds": result.seconds, "run": {}}
+        self.method(result.label).save(result.state, facts, result.records)
 
     def finish(self, results: Sequence[Result]) -> dict[str, Any]:
         """Write metrics, history, summary and figures; returns the summary."""

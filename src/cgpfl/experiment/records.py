@@ -51,17 +51,6 @@ class Records:
             joined = {k: np.concatenate([self.values[k], v]) if k in self.values else v for k, v in values.items()}
             self.values = joined
 
-    def first_bad(self) -> int | None:
-        """Index of the first evaluation with a loss that is not finite."""
-        if not self.rounds:
-            return None
-        bad = ~np.isfinite(self.values["train_loss"]).all(axis=1)
-        return int(np.argmax(bad)) if bad.any() else None
-
-    def until(self, index: int) -> Records:
-        """The first ``index`` evaluations."""
-        return Records(self.rounds[:index], {k: v[:index] for k, v in self.values.items()})
-
     def history(self, n: np.ndarray, prox: float, cost: Cost) -> pd.DataFrame:
         """One row an evaluated round. ``n [N]``: test samples of each client."""
         rows = []

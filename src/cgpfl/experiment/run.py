@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import threading
 import time
@@ -12,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
-from cgpfl.algorithms import validate
+from cgpfl.algorithms import Algorithm, get_method
 from cgpfl.data import FederatedData
 from cgpfl.engine import Simulation, State
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder
-from cgpfl.experiment.folder import RunFolder
+from cgpfl.experiment.folder import RunFolder, parameters
 from cgpfl.experiment.records import Records
 from cgpfl.experiment.result import Result
+from cgpfl.hyper import from_values, hyper, normalised
 from cgpfl.models import as_model
 
 BLOCK_SECONDS = 1.0
@@ -44,39 +45,28 @@ class Progress:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, after the state was saved."""
+    """Ctrl-C between two blocks. ``result`` holds what was computed; with a folder it is saved, too."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(f"{result.label}: stopped after round {result.rounds}")
+        self.result = result
 
 
-def check_settings(
-    *,
-    rounds: int,
-    seed: int,
-    eval_every: int | None,
-    participation: float,
-    dropout: float,
-    clients_per_block: int,
-) -> None:
-    """One clear line for each setting out of range."""
-    rules = [
-        ("rounds", rounds, _whole(rounds, 1), "an integer >= 1"),
-        ("seed", seed, _whole(seed, 0) and seed < 2**63, "an integer >= 0"),
-        ("eval_every", eval_every, eval_every is None or _whole(eval_every, 1), "an integer >= 1"),
-        ("participation", participation, 0 < participation <= 1, "above 0 and at most 1"),
-        ("dropout", dropout, 0 <= dropout < 1, "at least 0 and below 1"),
-        ("clients_per_block", clients_per_block, _whole(clients_per_block, 0), "an integer >= 1, or 0 = automatic"),
-    ]
-    for name, value, fine, allowed in rules:
-        if not fine:
-            raise CgpflError(f"{name} = {value!r}: must be {allowed}")
+@dataclass(frozen=True)
+class Settings:
+    """How a method is run, whatever the method. The ranges are checked by :func:`cgpfl.hyper.validate`."""
 
+    seed: int = hyper(0, "seed of everything random", low=0, high=2**32 - 1)
+    rounds: int = hyper(200, "communication rounds", low=1, high=10**9)
+    eval_every: int = hyper(0, "rounds between evaluations; 0 = about 100 evaluations", low=0, high=10**9)
+    participation: float = hyper(1.0, "share of the clients asked in a round", above=0, high=1)
+    dropout: float = hyper(0.0, "chance that a client asked does not answer", low=0, high=0.99)
+    clients_per_block: int = hyper(0, "clients computed at once; 0 = what fits", low=0)
 
-def _whole(value: Any, low: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= low)
-
-
-def default_eval_every(rounds: int) -> int:
-    """About a hundred evaluations a run."""
-    return max(1, rounds // 100)
+    def engine(self) -> dict[str, Any]:
+        """As arguments of :class:`Simulation`."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings)}
+        return {**values, "eval_every": self.eval_every or max(1, self.rounds // 100)}
 
 
 def run(
@@ -86,7 +76,7 @@ def run(
     *,
     rounds: int = 200,
     seed: int = 0,
-    eval_every: int | None = None,
+    eval_every: int = 0,
     participation: float = 1.0,
     dropout: float = 0.0,
     clients_per_block: int = 0,
@@ -97,8 +87,9 @@ def run(
 ) -> Result:
     """Run ``method`` on ``data`` and return its :class:`Result`.
 
-    ``model``: "mlr", "dnn", "cnn", a :class:`~cgpfl.models.Model`, a flax module or a pair (init, apply).
-    ``eval_every``: rounds between evaluations (None = about 100 in the run; the last is always evaluated).
+    ``method``: an object of the contract, or a method's name. ``model``: "mlr", "dnn", "cnn", a
+    :class:`~cgpfl.models.Model`, a flax module or a pair (init, apply).
+    ``eval_every``: rounds between evaluations (0 = about 100 in the run; the last is always evaluated).
     ``participation``: share of the clients asked in a round. ``dropout``: chance that one asked does not
     answer. ``clients_per_block``: clients computed at once (0 = what fits). ``out``: a run folder, with
     checkpoints; with ``resume=True`` a run there is continued. ``on_progress`` is called after every block.
@@ -109,29 +100,36 @@ def run(
     >>> result.contexts.k
     4
     """
-    settings: dict[str, Any] = {
-        "rounds": rounds,
-        "seed": seed,
-        "eval_every": eval_every,
-        "participation": participation,
-        "dropout": dropout,
-        "clients_per_block": clients_per_block,
-    }
-    check_settings(**settings)
+    settings = from_values(
+        Settings,
+        {
+            "rounds": rounds,
+            "seed": seed,
+            "eval_every": eval_every,
+            "participation": participation,
+            "dropout": dropout,
+            "clients_per_block": clients_per_block,
+        },
+        "run",
+    )
     built = as_model(model, data.shape, data.classes)
-    simulation = prepare(method, data, built, settings)
+    method = checked(get_method(method) if isinstance(method, str) else method, data, settings)
     name = label or getattr(method, "name", "") or type(method).__name__.lower()
+    check_label(name)
     folder = None
     if out is not None:
         folder = RunFolder.open(Path(out)) if resume and Path(out).exists() else RunFolder.create(Path(out))
         folder.write_split(data)
+        others = [label for label in folder.labels() if label != name]
+        if others:
+            raise CgpflError(f"run {folder.path}: holds {', '.join(others)}; resume with label={others[0]!r}")
     with interrupts() as stop:
         result = run_method(
-            simulation,
+            method,
             data,
             built,
+            settings,
             label=name,
-            seed=seed,
             folder=None if folder is None else folder.method(name),
             on_progress=on_progress,
             stop=stop,
@@ -141,45 +139,59 @@ def run(
     return result
 
 
-def prepare(method: Any, data: FederatedData, model: Any, settings: dict[str, Any]) -> Simulation:
-    """A checked simulation."""
-    validate(method)
-    if hasattr(method, "slots"):
-        method.slots(data.clients)  # K against N, before anything is compiled
-    every = settings["eval_every"] or default_eval_every(settings["rounds"])
-    return Simulation(method, data, model, **{**settings, "eval_every": every})
+def checked(method: Any, data: FederatedData, settings: Settings) -> Any:
+    """``method`` with its hyper-parameters checked by themselves and against the problem."""
+    if not isinstance(method, Algorithm):
+        raise CgpflError(f"method: {type(method).__name__} does not keep the contract; see cgpfl.Algorithm")
+    prepared: Any = normalised(method) if dataclasses.is_dataclass(method) else method
+    if hasattr(prepared, "check"):
+        prepared.check(data.clients, settings.rounds)
+    return prepared
+
+
+def check_label(label: str) -> None:
+    """A label is a folder's name."""
+    if not label.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise CgpflError(f"method: label {label!r}: use letters, digits, '-', '_' and '.'")
 
 
 def run_method(
-    simulation: Simulation,
+    method: Any,
     data: FederatedData,
     model: Any,
+    settings: Settings,
     *,
     label: str,
-    seed: int,
     folder: MethodFolder | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 10.0,
 ) -> Result:
-    """Advance a simulation to its last round; continue from ``folder``'s checkpoint where there is one.
+    """Run a checked method to its last round; continue from ``folder``'s checkpoint where there is one.
 
     When ``stop()`` turns true the state is saved and :class:`Interrupted` raised.
     """
-    total = simulation.rounds
-    state, t, seconds, records, saved, bad = _begin(simulation, folder)
+    simulation = Simulation(method, data, model, **settings.engine())
+    total = settings.rounds
+    what = fingerprint(method, model, settings)
+    state, t, seconds, records = _begin(simulation, folder, what)
+    saved, bad = len(records.rounds), _diverged(state)
     began, last_save, speed, length = time.perf_counter() - seconds, time.perf_counter(), None, 1
 
     def now() -> float:
         return time.perf_counter() - began
 
-    def save(done: bool) -> None:
+    def save() -> None:
         nonlocal saved, last_save
         if folder is not None:
-            facts = {"round": t, "seconds": now(), "done": done, "diverged": bad}
+            facts = {"round": t, "records": len(records.rounds), "seconds": now(), "run": what}
             new = Records(records.rounds[saved:], {k: v[saved:] for k, v in records.values.items()})
             folder.save(state, facts, new)
             saved, last_save = len(records.rounds), time.perf_counter()
+
+    def result() -> Result:
+        message = None if bad is None else _explain(label, method, bad, total)
+        return Result(label, method, data, model, simulation, state, records, t, now(), settings.seed, bad, message)
 
     while t < total and bad is None:
         end = min(t + length, simulation.furthest(t))
@@ -188,44 +200,53 @@ def run_method(
         took = time.perf_counter() - start
         compiled = speed is None and length == 1
         records.add(evaluated, values)
-        bad = _divergence(state, records)
         if not compiled:
             speed = (end - t) / took
         length = 2 if compiled else max(1, min(4 * length, round(BLOCK_SECONDS * (end - t) / took)))
+        bad = _diverged(state)
         t = end if bad is None else bad
-        if bad is not None:
-            records = records.until(sum(r < bad for r in records.rounds))
-            saved = min(saved, len(records.rounds))
-        message = None if bad is None else _explain(label, simulation.method, bad, total)
         if on_progress is not None:
+            message = None if bad is None else _explain(label, method, bad, total)
             on_progress(Progress(label, t, total, _accuracy(records, data), now(), speed, message))
         if t < total and bad is None:
             if stop():
-                save(done=False)
-                raise Interrupted
+                save()
+                raise Interrupted(result())
             if time.perf_counter() - last_save >= checkpoint_seconds:
-                save(done=False)
-    save(done=True)
-    message = None if bad is None else _explain(label, simulation.method, bad, total)
-    return Result(label, simulation.method, data, model, simulation, state, records, t, now(), seed, bad, message)
+                save()
+    save()
+    return result()
 
 
-def _begin(simulation: Simulation, folder: MethodFolder | None) -> tuple[State, int, float, Records, int, int | None]:
-    """A fresh start, or the checkpoint's (state, round, seconds, records, records saved, diverged)."""
-    facts = None if folder is None else folder.facts()
-    if facts is None or folder is None:
-        return simulation.start(), 0, 0.0, Records(), 0, None
-    like = jax.eval_shape(simulation.start)
-    state, facts, records = folder.load(like)
-    return state, facts["round"], facts["seconds"], records, len(records.rounds), facts["diverged"]
+def fingerprint(method: Any, model: Any, settings: Settings) -> dict[str, Any]:
+    """What a checkpoint must have in common with the run that continues it."""
+    hyper_parameters = parameters(method) if dataclasses.is_dataclass(method) else {}
+    return {
+        "method": type(method).__name__,
+        **{f"method.{k}": v for k, v in hyper_parameters.items()},
+        "model": type(model).__name__,
+        **{f"model.{k}": v for k, v in parameters(model.settings()).items()},
+        **settings.engine(),
+    }
 
 
-def _divergence(state: State, records: Records) -> int | None:
+def _begin(
+    simulation: Simulation, folder: MethodFolder | None, what: dict[str, Any]
+) -> tuple[State, int, float, Records]:
+    """A fresh start, or the checkpoint's (state, rounds done, seconds, records)."""
+    if folder is None or not folder.exists():
+        return simulation.start(), 0, 0.0, Records()
+    state, facts, records = folder.load(jax.eval_shape(simulation.start))
+    for name in what | facts["run"]:
+        was, now = facts["run"].get(name), what.get(name)
+        if was != now:
+            raise CgpflError(f"checkpoint {folder.path}: was run with {name} = {was!r}, now {now!r}; start a new run")
+    return state, facts["round"], facts["seconds"], records
+
+
+def _diverged(state: State) -> int | None:
     """The round (from 1) in which a parameter or a loss stopped being finite, if any."""
-    if int(state.diverged) >= 0:
-        return int(state.diverged) + 1
-    first = records.first_bad()
-    return None if first is None else records.rounds[first]
+    return None if int(state.diverged) < 0 else int(state.diverged) + 1
 
 
 def _explain(label: str, method: Any, bad: int, total: int) -> str:

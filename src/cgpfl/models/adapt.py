@@ -79,7 +79,7 @@ def _named(name: str, shape: tuple[int, ...], classes: int, settings: dict[str, 
         raise CgpflError(f"model cnn: inputs of shape {shape} are not images [H, W] or [H, W, C] of at least 4x4")
     for key, value in settings.items():
         numbers = value if isinstance(value, list | tuple) else [value]
-        positive = all(isinstance(v, int | float) and not isinstance(v, bool) and v >= 0 for v in numbers)
+        positive = all(isinstance(v, int | float) and not isinstance(v, bool) and 0 <= v < 1e9 for v in numbers)
         if not positive or (key != "l2" and not all(isinstance(v, int) and v > 0 for v in numbers)):
             raise CgpflError(
                 f"model {name}: {key} = {value!r}: must be a {'number >= 0' if key == 'l2' else 'positive integer'}"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
+import numpy as np
 
 from cgpfl.errors import CgpflError
 
@@ -131,11 +132,18 @@ def replace(method: T, settings: dict[str, Any]) -> T:
     return changed
 
 
+def normalised(method: T) -> T:
+    """``method`` with its values as its fields mean them, checked: NumPy numbers and arrays are fine."""
+    return replace(method, {n: getattr(method, n) for n in hyper_parameters(method)})
+
+
 def _plain(value: Any, field: dataclasses.Field[Any]) -> Any:
-    """A value as the field means it: 1 for 1.0 and a list for a tuple are fine in TOML."""
+    """A value as the field means it: 1 for 1.0, a list or an array for a tuple, NumPy's numbers."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
     if field.metadata.get("kind") is float and type(value) is int:
         return float(value)
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(_plain(v, field) for v in value) if isinstance(value, list | tuple) else value
 
 
 def _is_allowed(value: Any, about: Any) -> bool:

@@ -107,7 +107,7 @@ def test_default_folders_are_numbered(tmp_path):
         (["--rounds", "0"], "rounds = 0: must be an integer >= 1"),
         (["--set", "participation=2"], "participation = 2.0"),
         (["--method", "local", "--method", "local"], "'local' is there twice"),
-        (["--rounds", "abc"], "'abc' is not a valid int"),
+        (["--rounds", "abc"], "Invalid value for '--rounds'"),
         (["--wat"], "No such option"),
         (["--set", "rounds=99999999999"], "rounds = 99999999999: must be an integer >= 1 and <= 1e+09"),
         (["--set", "model.l2=inf"], "model mlr: l2 = inf"),
@@ -134,7 +134,7 @@ def npz(path, **arrays):
     [
         ({"x": np.full((9, 2), np.nan), "y": np.zeros(9, int)}, "iid", "NaN or infinite values, first at sample 0"),
         ({"x": np.zeros((9, 2)), "y": np.zeros(8, int)}, "iid", "x (9, 2) and y (8,)"),
-        ({"x": np.zeros((9, 2)), "y": np.full(9, -1)}, "own", "has no array 'client'"),
+        ({"x": np.zeros((9, 2)), "y": np.zeros(9, int)}, "own", "has no array 'client'"),
         ({"x": np.zeros((9, 2)), "y": np.full(9, -1), "client": np.arange(9) % 2}, "own", "labels out of range: -1"),
         (
             {"x": np.zeros((9, 2)), "y": np.zeros(9, int), "client": np.arange(9) % 2 * 2},

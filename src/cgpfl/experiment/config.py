@@ -117,9 +117,11 @@ def from_dict(values: dict[str, Any], where: str) -> Experiment:
         sections["data"] = from_values(DataConfig, rest.pop("data"), f"{where}: data")
     if "model" in rest:
         model = rest.pop("model")
-        sections["model"] = Named.parse(
-            {"name": "mlr", **model} if isinstance(model, dict) else model, f"{where}: model"
-        )
+        if isinstance(model, dict):
+            if "label" in model:
+                raise CgpflError(f"{where}: model: has no label; labels are for methods")
+            model = {"name": "mlr", **model}
+        sections["model"] = Named.parse(model, f"{where}: model")
     if "method" in rest:
         methods = rest.pop("method")
         if not isinstance(methods, list):

@@ -38,6 +38,7 @@ def test_cnn_takes_images_of_many_sizes(shape):
     assert model.apply(params, batch(shape).x).shape == (6, 5)
 
 
+@jax.default_matmul_precision("highest")  # a GPU would round to tf32
 def test_patches_times_matrix_is_convolution():
     rng = np.random.default_rng(0)
     images = jnp.asarray(rng.standard_normal((2, 9, 8, 3)), jnp.float32)

@@ -113,7 +113,7 @@ def test_default_folders_are_numbered(tmp_path):
         (["--set", "model.l2=inf"], "model mlr: l2 = inf"),
         (["--set", "model.label=x"], "model: has no label"),
         (["--set", "seed=4294967296"], "seed = 4294967296"),
-        (["--rounds", "5"], "cgpfl: warmup = 5: must be below the number of rounds, 5"),
+        (["--rounds", "5"], "cgpfl: warmup = 5: takes 200 answers of clients and the run has 200"),
         (["--set", "participation=half"], "participation = 'half': must be a number > 0 and <= 1"),
     ],
 )

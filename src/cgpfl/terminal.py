@@ -94,7 +94,7 @@ def _facts(p: Progress) -> str:
 def show(summary: dict[str, Any], folder: Path) -> None:
     """The final table of a run and where the rest is."""
     data = summary["data"]
-    facts = f"{data['clients']} clients, about {data['train_samples'] // data['clients']} training samples each"
+    facts = f"{data['clients']} clients of about {data['train_samples'] // data['clients']} samples"
     hidden = f", {data['true_contexts']} hidden contexts" if data["true_contexts"] else ""
     print(f"\n{data.get('source', 'data')} split by {data.get('split', 'own')}: {facts}{hidden}")
     view = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
@@ -105,7 +105,7 @@ def show(summary: dict[str, Any], folder: Path) -> None:
     for label, m in summary["methods"].items():
         view.add_row(*_row(label, m), style="bold" if m["accuracy"] and m["accuracy"]["pooled"] == best else "")
     console().print(view)
-    print("\naccuracy: correct test answers of the clients' own models over all test samples, last round")
+    print("\naccuracy: the clients' own models on their test samples, pooled, last round")
     if hidden:
         print("ARI: agreement of the contexts found with the hidden ones; 1 = exact, 0 = chance")
     print(f"figures, metrics and models: {folder}")

@@ -184,7 +184,7 @@ def test_bad_settings(digits, settings, message):
         (cgpfl.PFedMe(inner_steps=1.5), "pfedme: inner_steps = 1.5: must be an integer >= 1"),
         (cgpfl.PFedMe(warm_start=1), "warm_start = 1: must be true or false"),
         (cgpfl.CGPFL(contexts=(0, 1, 0, 1, 0, 1, 0, 99)), "label 99; labels must be below 8"),
-        (cgpfl.CGPFL(contexts=2, warmup=1), "warmup = 1: must be below the number of rounds, 1"),
+        (cgpfl.CGPFL(contexts=2, warmup=1), "warmup = 1: takes 8 answers of clients and the run has 8"),
         ("fedprxo", "no method 'fedprxo'"),
         (3, "int does not keep the contract"),
     ],

@@ -177,8 +177,11 @@ class Method:
         """By default nothing beside the metrics."""
         return {}
 
-    def check(self, clients: int, rounds: int) -> None:
-        """Raise a one-line CgpflError where the settings do not fit this many clients or rounds."""
+    def check(self, clients: int, answers: float) -> None:
+        """Raise a one-line CgpflError where the settings do not fit the run.
+
+        ``answers`` is how many uploads the run expects in all: rounds × clients asked × share answering.
+        """
 
     def likely_cause(self) -> str:
         """Why this method may have diverged, in a few words."""

@@ -101,10 +101,13 @@ class CGPFL(Method):
             raise CgpflError(f"cgpfl: contexts = {self.contexts}: must be at most the number of clients, {clients}")
         return int(self.contexts)
 
-    def check(self, clients: int, rounds: int) -> None:
+    def check(self, clients: int, answers: float) -> None:
         """K against N, and a warm-up that leaves rounds for contexts."""
-        if self._clusters(self.slots(clients)) and self.warmup >= rounds:
-            raise CgpflError(f"cgpfl: warmup = {self.warmup}: must be below the number of rounds, {rounds}")
+        if self._clusters(self.slots(clients)) and self.warmup * clients >= answers:
+            raise CgpflError(
+                f"cgpfl: warmup = {self.warmup}: takes {self.warmup * clients} answers of clients and the run has "
+                f"{answers:.0f}; lower it or run more rounds"
+            )
 
     def init_server(self, task: Task, key: Array) -> Server:
         """All contexts start from one model."""

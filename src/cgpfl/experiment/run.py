@@ -17,6 +17,7 @@ import jax
 from cgpfl.algorithms import Algorithm, get_method
 from cgpfl.data import FederatedData
 from cgpfl.engine import Simulation, State
+from cgpfl.engine.problem import cohort_size
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.folder import RunFolder, parameters
@@ -145,7 +146,8 @@ def checked(method: Any, data: FederatedData, settings: Settings) -> Any:
         raise CgpflError(f"method: {type(method).__name__} does not keep the contract; see cgpfl.Algorithm")
     prepared: Any = normalised(method) if dataclasses.is_dataclass(method) else method
     if hasattr(prepared, "check"):
-        prepared.check(data.clients, settings.rounds)
+        asked = cohort_size(settings.participation, data.clients)
+        prepared.check(data.clients, settings.rounds * asked * (1 - settings.dropout))
     return prepared
 
 

@@ -4,8 +4,9 @@
 
 Digits, 40 clients with about 34 training samples each, 4 hidden contexts (images turned, or labels
 renamed), MLR, 200 rounds, every method at its defaults. Seeds 0, 1, … choose split, initial model and
-minibatches. No setting was chosen by its accuracy on these test sets. "told" is CGPFL given the true contexts. With --raw
-the pixels are only scaled to [0, 1], not standardised: gradients are smaller and contexts harder to see.
+minibatches. No setting was chosen by its accuracy on these test sets. "told" is CGPFL given the true
+contexts. With --raw the pixels are only scaled to [0, 1], not standardised: gradients are smaller and
+contexts harder to see.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ ALLOWED = {
     "algorithms": {"contexts"},
     "engine": {"algorithms", "models", "data"},
     "experiment": {"algorithms", "contexts", "models", "data", "engine", "report"},
+    "testing": {"algorithms", "models", "data", "engine", "experiment"},
     "terminal": {"experiment"},
     "cli": {"algorithms", "data", "experiment", "terminal"},
 }

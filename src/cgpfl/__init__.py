@@ -13,25 +13,54 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cgpfl.algorithms import CGPFL, METHODS, Algorithm, FedAvg, Local, Method, PFedMe, algorithm, get_method, hyper
+    from cgpfl.algorithms import (
+        APFL,
+        CFL,
+        CGPFL,
+        DAPPER,
+        FLHC,
+        IFCA,
+        L2SGD,
+        MAPPER,
+        METHODS,
+        MOCHA,
+        SCAFFOLD,
+        Algorithm,
+        Ditto,
+        FedAvg,
+        FedMD,
+        FedOpt,
+        FedPer,
+        HypCluster,
+        L2SGDPlus,
+        Local,
+        Method,
+        PerFedAvg,
+        PFedMe,
+        algorithm,
+        get_method,
+        hyper,
+    )
     from cgpfl.data import FederatedData, make_data
     from cgpfl.errors import CgpflError
-    from cgpfl.experiment import Experiment, Result, resume_experiment, run, run_experiment
+    from cgpfl.experiment import Experiment, Result, compare, resume_experiment, run, run_experiment
     from cgpfl.models import CNN, DNN, MLR, Model
+    from cgpfl.testing import check_algorithm
 
 __version__ = "0.1.0"
 
 _ROOMS = {
     "algorithms": (
-        *("CGPFL", "METHODS", "Algorithm", "FedAvg", "Local", "Method", "PFedMe"),
-        *("algorithm", "get_method", "hyper"),
+        "APFL CFL CGPFL DAPPER Ditto FLHC FedAvg FedMD FedOpt FedPer HypCluster IFCA L2SGD L2SGDPlus Local MAPPER "
+        "MOCHA PFedMe PerFedAvg SCAFFOLD METHODS Algorithm Method algorithm get_method hyper"
     ),
-    "data": ("FederatedData", "make_data"),
-    "errors": ("CgpflError",),
-    "experiment": ("Experiment", "Result", "resume_experiment", "run", "run_experiment"),
-    "models": ("CNN", "DNN", "MLR", "Model"),
+    "data": "FederatedData make_data",
+    "errors": "CgpflError",
+    "experiment": "Experiment Result compare resume_experiment run run_experiment",
+    "models": "CNN DNN MLR Model",
+    "testing": "check_algorithm",
 }
-_WHERE = {name: room for room, names in _ROOMS.items() for name in names}
+_WHERE = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
@@ -48,22 +77,40 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "APFL",
+    "CFL",
     "CGPFL",
     "CNN",
+    "DAPPER",
     "DNN",
+    "FLHC",
+    "IFCA",
+    "L2SGD",
+    "MAPPER",
     "METHODS",
     "MLR",
+    "MOCHA",
+    "SCAFFOLD",
     "Algorithm",
     "CgpflError",
+    "Ditto",
     "Experiment",
     "FedAvg",
+    "FedMD",
+    "FedOpt",
+    "FedPer",
     "FederatedData",
+    "HypCluster",
+    "L2SGDPlus",
     "Local",
     "Method",
     "Model",
     "PFedMe",
+    "PerFedAvg",
     "Result",
     "algorithm",
+    "check_algorithm",
+    "compare",
     "get_method",
     "hyper",
     "make_data",

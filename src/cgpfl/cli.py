@@ -22,22 +22,31 @@ data_app = typer.Typer(help="Data sets and splits.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 
+Config = Annotated[Path | None, typer.Argument(help="A TOML configuration; flags override it.")]
+Data = Annotated[str | None, typer.Option(help="A data set's name or a .npz file with x and y.")]
+Split = Annotated[str | None, typer.Option(help="rotation, labels, shift, iid, cyclic, block, random, ...")]
+Clients = Annotated[int | None, typer.Option(help="Number of clients.")]
+ModelName = Annotated[str | None, typer.Option("--model", help="mlr, dnn or cnn.")]
+Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", help="KEY=VALUE, data.KEY=VALUE or METHOD.KEY=VALUE; repeatable.")
+]
+
+
 @app.command()
 def run(
-    config: Annotated[Path | None, typer.Argument(help="A TOML configuration; flags override it.")] = None,
+    config: Config = None,
     method: Annotated[list[str] | None, typer.Option(help="Method to run; repeat for several.")] = None,
-    data: Annotated[str | None, typer.Option(help="A data set's name or a .npz file with x and y.")] = None,
-    split: Annotated[str | None, typer.Option(help="rotation, labels, shift, iid, cyclic, block, random, ...")] = None,
-    clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
-    model: Annotated[str | None, typer.Option(help="mlr, dnn or cnn.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
+    data: Data = None,
+    split: Split = None,
+    clients: Clients = None,
+    model: ModelName = None,
+    rounds: Rounds = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to create [default: runs/DATA-SPLIT-n].")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="KEY=VALUE, data.KEY=VALUE or METHOD.KEY=VALUE; repeatable.")
-    ] = None,
+    settings: Assignments = None,
 ) -> None:
-    """Run methods on a federation and compare them.
+    """Run methods on a federation, once.
 
     Without arguments: digits, 40 clients, 4 hidden rotation contexts, five methods.
 
@@ -45,38 +54,67 @@ def run(
 
     [dim]cgpfl run --rounds 100 --set cgpfl.prox=5 --set participation=0.5[/dim]
     """
-    from cgpfl.experiment.config import DEFAULT_METHODS, apply_setting, from_dict, read_toml
+    from cgpfl.experiment.config import DEFAULT_METHODS, from_dict
     from cgpfl.experiment.experiment import run_experiment
 
-    values: dict[str, Any] = read_toml(config) if config is not None else {}
-    sections: dict[str, dict[str, Any]] = {
-        "data": {"source": data, "split": split, "clients": clients},
-        "model": {"name": model},
-    }
-    for section, flags in sections.items():
-        given = {k: v for k, v in flags.items() if v is not None}
-        part = values.setdefault(section, {})
-        if not isinstance(part, dict):
-            raise CgpflError(f"{config}: {section}: must be a section [{section}], got {part!r}")
-        part.update(given)
-    values |= {k: v for k, v in {"rounds": rounds, "seed": seed}.items() if v is not None}
-    if method is not None or "method" not in values:
-        values["method"] = [{"name": name} for name in method or DEFAULT_METHODS]
-    if not isinstance(values["method"], list):
-        raise CgpflError(f"{config}: method: must be sections [[method]], got {values['method']!r}")
-    for setting in settings or []:
-        apply_setting(values, setting)
+    flags = {"data": data, "split": split, "clients": clients, "model": model, "rounds": rounds, "seed": seed}
+    values = _values(config, flags, method, DEFAULT_METHODS, settings)
     experiment = from_dict(values, str(config) if config is not None else "command line")
     folder = out or _free_folder(experiment.data.source, experiment.data.split)
     _go(lambda tell: run_experiment(experiment, folder, tell), folder)
 
 
 @app.command()
-def resume(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]) -> None:
+def compare(
+    config: Config = None,
+    methods: Annotated[str | None, typer.Option(help="all, or names separated by commas.")] = None,
+    data: Data = None,
+    split: Split = None,
+    clients: Clients = None,
+    model: ModelName = None,
+    rounds: Rounds = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of every method [default: 3].")] = None,
+    seed: Annotated[int | None, typer.Option(help="The first seed [default: 0].")] = None,
+    target: Annotated[
+        float | None, typer.Option(help="Accuracy whose first round is noted [default: local training's last].")
+    ] = None,
+    tune: Annotated[bool, typer.Option("--tune", help="Choose each method's rates on validation samples.")] = False,
+    budget: Annotated[int | None, typer.Option(help="Settings tried for each method by --tune [default: 8].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to create [default: runs/compare-DATA-SPLIT-n].")] = None,
+    settings: Assignments = None,
+) -> None:
+    """Compare methods over several seeds: one ranked table, with plots.
+
+    All methods see the same data, initial model and minibatches. Local training and FedAvg are always shown.
+
+    [dim]cgpfl compare --methods all[/dim]
+
+    [dim]cgpfl compare --methods ditto,ifca,cgpfl-heur --split labels --seeds 5 --tune[/dim]
+    """
+    from cgpfl.experiment.compare import chosen, from_config, run_comparison
+
+    if budget is not None and not tune:
+        raise CgpflError("--budget: only goes with --tune")
+    flags = {"data": data, "split": split, "clients": clients, "model": model, "rounds": rounds, "seed": seed}
+    names = None if methods is None else chosen([name.strip() for name in methods.split(",")])
+    values = _values(config, flags, names, chosen(["all"]), settings)
+    section = values.setdefault("compare", {})
+    given = {"seeds": seeds, "target": target, "tune": (budget or 8) if tune else None}
+    if isinstance(section, dict):
+        section.update({k: v for k, v in given.items() if v is not None})
+    experiment, comparing = from_config(values, str(config) if config is not None else "command line")
+    folder = out or _free_folder(experiment.data.source, experiment.data.split, "compare-")
+    _go(lambda tell: run_comparison(experiment, comparing, folder, tell), folder)
+
+
+@app.command()
+def resume(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a comparison's.")]) -> None:
     """Continue a run that was stopped; the result is that of a run never stopped."""
+    from cgpfl.experiment.compare import is_comparison, resume_comparison
     from cgpfl.experiment.experiment import resume_experiment
 
-    _go(lambda tell: resume_experiment(folder, tell), folder)
+    go = resume_comparison if is_comparison(folder) else resume_experiment
+    _go(lambda tell: go(folder, tell), folder)
 
 
 @app.command()
@@ -113,9 +151,34 @@ def version() -> None:
     typer.echo(__version__)
 
 
-def _free_folder(source: str, split: str) -> Path:
+def _values(
+    config: Path | None, flags: dict[str, Any], methods: Any, default: Any, settings: list[str] | None
+) -> dict[str, Any]:
+    """The nested values of an experiment: the configuration's, then the flags', then --set's."""
+    from cgpfl.experiment.config import apply_setting, read_toml
+
+    values: dict[str, Any] = read_toml(config) if config is not None else {}
+    places = {"data": ("data", "source"), "split": ("data", "split"), "clients": ("data", "clients")}
+    places["model"] = ("model", "name")
+    for flag, value in flags.items():
+        section, key = places.get(flag, ("", flag))
+        part = values.setdefault(section, {}) if section else values
+        if not isinstance(part, dict):
+            raise CgpflError(f"{config}: {section}: must be a section [{section}], got {part!r}")
+        if value is not None:
+            part[key] = value
+    if methods is not None or "method" not in values:
+        values["method"] = [{"name": name} for name in (default if methods is None else methods)]
+    if not isinstance(values["method"], list):
+        raise CgpflError(f"{config}: method: must be sections [[method]], got {values['method']!r}")
+    for setting in settings or []:
+        apply_setting(values, setting)
+    return values
+
+
+def _free_folder(source: str, split: str, prefix: str = "") -> Path:
     """The first of runs/DATA-SPLIT-1, -2, … that does not exist."""
-    name = f"{Path(source).stem}-{split}"
+    name = f"{prefix}{Path(source).stem}-{split}"
     n = 1
     while (path := Path("runs") / f"{name}-{n}").exists():
         n += 1
@@ -124,20 +187,16 @@ def _free_folder(source: str, split: str) -> Path:
 
 def _go(start: Any, folder: Path) -> None:
     """Run with progress on the terminal, then the table; Ctrl-C leaves a run that can be resumed."""
-    from cgpfl.experiment.run import Interrupted
+    from cgpfl.experiment.run import Stopped
     from cgpfl.terminal import progress, show
 
     try:
         with progress() as tell:
             finished = start(tell)
-    except Interrupted:
+    except Stopped:
         typer.echo(f"Stopped; everything so far is saved. Continue with: cgpfl resume {folder}", err=True)
         raise typer.Exit(130) from None
-    show(finished.summary, finished.folder)
-    messages = [r.message for r in finished.results if r.message]
-    for message in messages:
-        typer.echo(message, err=True)
-    if len(messages) == len(finished.results):
+    if not show(finished):
         raise typer.Exit(1)
 
 

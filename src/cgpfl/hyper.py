@@ -30,12 +30,14 @@ def hyper(
     high: float | None = None,
     words: tuple[str, ...] = (),
     labels: bool = False,
+    tune: tuple[float, float] | None = None,
 ) -> Any:
     """A dataclass field with a meaning and a range.
 
     ``kind`` is the type (by default that of ``default``); ``low`` and ``high`` are allowed values,
     ``above`` is not itself allowed; ``words`` are the strings allowed instead of a number; with
-    ``labels`` a sequence of integers (one a client) is allowed too.
+    ``labels`` a sequence of integers (one a client) is allowed too. ``tune`` is the range, on a
+    logarithmic scale, in which a search looks for good values.
     """
     about = {
         "meaning": meaning,
@@ -45,6 +47,7 @@ def hyper(
         "high": high,
         "words": words,
         "labels": labels,
+        "tune": tune,
     }
     return dataclasses.field(default=default, metadata=about)
 
@@ -83,7 +86,8 @@ def allowed(field: dataclasses.Field[Any]) -> str:
     about = field.metadata
     parts: list[str] = []
     if about["kind"] in (bool, str):
-        parts.append("true or false" if about["kind"] is bool else "text")
+        if about["kind"] is bool or not about["words"]:
+            parts.append("true or false" if about["kind"] is bool else "text")
     elif about["kind"] in (int, float):
         number = "an integer" if about["kind"] is int else "a number"
         bounds = [
@@ -148,7 +152,7 @@ def _plain(value: Any, field: dataclasses.Field[Any]) -> Any:
 
 def _is_allowed(value: Any, about: Any) -> bool:
     if isinstance(value, str):
-        return about["kind"] is str or value in about["words"]
+        return value in about["words"] or (about["kind"] is str and not about["words"])
     if isinstance(value, tuple):
         return bool(about["labels"]) and all(type(v) is int and v >= 0 for v in value) and len(value) > 0
     kind = about["kind"]

@@ -6,13 +6,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from cgpfl.experiment.compare import Compared
+    from cgpfl.experiment.experiment import Finished
     from cgpfl.experiment.run import Progress
 
 
@@ -91,24 +92,76 @@ def _facts(p: Progress) -> str:
     return "  ".join(parts)
 
 
-def show(summary: dict[str, Any], folder: Path) -> None:
-    """The final table of a run and where the rest is."""
-    data = summary["data"]
+def show(finished: Finished | Compared) -> bool:
+    """The final table of a run or a comparison and where the rest is; False if every method diverged."""
+    from cgpfl.experiment.compare import Compared
+
+    return show_comparison(finished) if isinstance(finished, Compared) else show_run(finished)
+
+
+def heading(data: dict[str, Any]) -> str:
+    """One line on the federation."""
     facts = f"{data['clients']} clients of about {data['train_samples'] // data['clients']} samples"
     hidden = f", {data['true_contexts']} hidden contexts" if data["true_contexts"] else ""
-    print(f"\n{data.get('source', 'data')} split by {data.get('split', 'own')}: {facts}{hidden}")
+    return f"\n{data.get('source', 'data')} split by {data.get('split', 'own')}: {facts}{hidden}"
+
+
+def columns(*names: str) -> Table:
+    """A table of figures under a first column of names."""
     view = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    view.add_column("method", no_wrap=True)
-    for name in ("accuracy", "mean", "worst tenth", "contexts", "ARI", "MB up", "seconds"):
+    view.add_column(names[0], no_wrap=True)
+    for name in names[1:]:
         view.add_column(name, justify="right", no_wrap=True)
+    return view
+
+
+def show_run(finished: Finished) -> bool:
+    """The table of a run."""
+    summary = finished.summary
+    print(heading(summary["data"]))
+    view = columns("method", "accuracy", "mean", "worst tenth", "contexts", "ARI", "MB up", "seconds")
     best = max((m["accuracy"]["pooled"] for m in summary["methods"].values() if m["accuracy"]), default=0.0)
     for label, m in summary["methods"].items():
         view.add_row(*_row(label, m), style="bold" if m["accuracy"] and m["accuracy"]["pooled"] == best else "")
     console().print(view)
     print("\naccuracy: the clients' own models on their test samples, pooled, last round")
-    if hidden:
+    if summary["data"]["true_contexts"]:
         print("ARI: agreement of the contexts found with the hidden ones; 1 = exact, 0 = chance")
-    print(f"figures, metrics and models: {folder}")
+    print(f"figures, metrics and models: {finished.folder}")
+    messages = [r.message for r in finished.results if r.message]
+    for message in messages:
+        print(message, file=sys.stderr)
+    return len(messages) < len(finished.results)
+
+
+def show_comparison(compared: Compared) -> bool:
+    """The ranked table of a comparison."""
+    from cgpfl.experiment.compare import cells
+
+    seeds = len(next(iter(compared.runs.values())).seeds)
+    print(heading(compared.data))
+    for note in compared.notes:
+        print(note)
+    view = columns("method", "accuracy", "mean", "worst", "to target", "MB", "grads", "s", "")
+    for i, row in enumerate(compared.table.to_dict("records")):
+        view.add_row(*cells({str(k): v for k, v in row.items()}, i == 0, seeds), style="bold" if i == 0 else "")
+    console().print(view)
+    print("\naccuracy (%): clients' own models on their test samples, pooled, last round;")
+    print(
+        f"  mean ± std over {seeds} seed{'s' if seeds > 1 else ''}. mean, worst: over clients, over their worst tenth"
+    )
+    print(f"to target: rounds until {100 * compared.target:.1f} %. MB: sent and received. grads: of all clients.")
+    print("s: all seeds together, compilation included")
+    if seeds > 1:
+        print(f"≈: not told apart from the best (paired t-test over {seeds} seeds, 5 %)")
+    tuned = [(label, runs.chosen, len(runs.tried)) for label, runs in compared.runs.items() if runs.chosen]
+    if tuned:
+        print("\nchosen on validation samples:")
+    for label, best, n in tuned:
+        values = ", ".join(f"{k} = {v:.3g}" for k, v in best.items() if k != "validation_accuracy")
+        print(f"  {label}: {values} ({best['validation_accuracy']:.1%}, of {n} settings)")
+    print(f"table, figures and every run: {compared.folder}")
+    return bool(compared.table["accuracy"].notna().any())
 
 
 def _row(label: str, m: dict[str, Any]) -> list[str]:

@@ -68,9 +68,25 @@ def norms(stacked: Tree) -> Array:
     return jnp.sqrt(sum(squares[1:], start=squares[0]))
 
 
+def gram(stacked: Tree) -> Array:
+    """Inner products ``[N, N]`` of the stacked trees, leaves ``[N, ...]``."""
+
+    def leaf(x: Array) -> Array:
+        flat = x.reshape(x.shape[0], -1)
+        return jnp.matmul(flat, flat.T, precision=jax.lax.Precision.HIGHEST)
+
+    products = [leaf(x) for x in jax.tree.leaves(stacked)]
+    return sum(products[1:], start=products[0])
+
+
 def scale(stacked: Tree, factors: Array) -> Tree:
     """Each of the stacked trees times its factor, ``factors [N]``."""
     return jax.tree.map(lambda x: x * factors.reshape(-1, *(1,) * (x.ndim - 1)), stacked)
+
+
+def dot(a: Tree, b: Tree) -> Array:
+    """⟨a, b⟩ over all leaves."""
+    return sum(jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)), start=jnp.float32(0))
 
 
 def squared_distance(a: Tree, b: Tree) -> Array:

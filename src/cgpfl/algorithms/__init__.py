@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from cgpfl.algorithms.apfl import APFL
 from cgpfl.algorithms.base import Algorithm, ClientData, Cohort, Method, Task
+from cgpfl.algorithms.cfl import CFL
 from cgpfl.algorithms.cgpfl import CGPFL
+from cgpfl.algorithms.dapper import DAPPER
+from cgpfl.algorithms.ditto import Ditto
 from cgpfl.algorithms.fedavg import FedAvg
+from cgpfl.algorithms.fedmd import FedMD
+from cgpfl.algorithms.fedopt import FedOpt
+from cgpfl.algorithms.fedper import FedPer
+from cgpfl.algorithms.flhc import FLHC
+from cgpfl.algorithms.hypcluster import HypCluster
+from cgpfl.algorithms.ifca import IFCA
+from cgpfl.algorithms.l2sgd import L2SGD, L2SGDPlus
 from cgpfl.algorithms.local import Local
+from cgpfl.algorithms.mapper import MAPPER
+from cgpfl.algorithms.mocha import MOCHA
+from cgpfl.algorithms.perfedavg import PerFedAvg
 from cgpfl.algorithms.pfedme import PFedMe
+from cgpfl.algorithms.scaffold import SCAFFOLD
 from cgpfl.batch import Batch
 from cgpfl.errors import CgpflError
 from cgpfl.hyper import algorithm, allowed, from_values, hyper, hyper_parameters, normalised, replace, validate
@@ -16,7 +31,28 @@ from cgpfl.hyper import algorithm, allowed, from_values, hyper, hyper_parameters
 METHODS: dict[str, Any] = {
     "local": Local(),
     "fedavg": FedAvg(),
+    "fedavgm": FedOpt(optimizer="momentum", server_rate=0.3),
+    "fedadagrad": FedOpt(optimizer="adagrad", momentum=0.0, server_rate=0.1),
+    "fedadam": FedOpt(optimizer="adam"),
+    "fedyogi": FedOpt(optimizer="yogi"),
+    "scaffold": SCAFFOLD(),
+    "fedper": FedPer(),
+    "apfl": APFL(),
+    "apfl-fixed": APFL(adaptive=False),
+    "l2sgd": L2SGD(),
+    "l2sgd-plus": L2SGDPlus(),
+    "per-fedavg": PerFedAvg(),
+    "per-fedavg-fo": PerFedAvg(order="fo"),
+    "ditto": Ditto(),
     "pfedme": PFedMe(),
+    "mapper": MAPPER(),
+    "dapper": DAPPER(),
+    "fedmd": FedMD(),
+    "mocha": MOCHA(),
+    "cfl": CFL(),
+    "fl-hc": FLHC(),
+    "ifca": IFCA(),
+    "hypcluster": HypCluster(),
     "cgpfl": CGPFL(),
     "cgpfl-heur": CGPFL(contexts="auto"),
 }
@@ -31,16 +67,32 @@ def get_method(name: str, settings: dict[str, Any] | None = None) -> Any:
 
 
 __all__ = [
+    "APFL",
+    "CFL",
     "CGPFL",
+    "DAPPER",
+    "FLHC",
+    "IFCA",
+    "L2SGD",
+    "MAPPER",
     "METHODS",
+    "MOCHA",
+    "SCAFFOLD",
     "Algorithm",
     "Batch",
     "ClientData",
     "Cohort",
+    "Ditto",
     "FedAvg",
+    "FedMD",
+    "FedOpt",
+    "FedPer",
+    "HypCluster",
+    "L2SGDPlus",
     "Local",
     "Method",
     "PFedMe",
+    "PerFedAvg",
     "Task",
     "algorithm",
     "allowed",

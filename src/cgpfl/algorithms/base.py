@@ -8,6 +8,7 @@ run. The same class therefore runs vectorised in simulation and on real nodes.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -66,6 +67,10 @@ class ClientData:
         """Every sample of this client, padding at weight 0."""
         return self.take(self.rows, (jnp.arange(self.rows.shape[0]) < self.count).astype(jnp.float32))
 
+    def part(self, first: Array, count: Array) -> ClientData:
+        """``count`` of this client's samples from position ``first`` on, as a client of their own."""
+        return dataclasses.replace(self, rows=jnp.roll(self.rows, -first), count=count)
+
     def take(self, rows: Array, weight: Array) -> Batch:
         """The samples at ``rows``, scaled to float32."""
         return Batch(self.x[rows].astype(jnp.float32) * self.scale + self.shift, self.y[rows], weight)
@@ -76,6 +81,10 @@ class ModelLike(Protocol):
 
     def init(self, key: Array) -> Tree:
         """Fresh parameters."""
+        ...
+
+    def apply(self, params: Tree, x: Array) -> Array:
+        """Logits ``[B, classes]`` of inputs ``x [B, ...]``."""
         ...
 
     def loss(self, params: Tree, batch: Batch) -> Array:
@@ -97,11 +106,13 @@ class Task:
     """What is learned, as every method sees it.
 
     ``initial`` are the parameters that every method and every client start from. ``clients`` is N.
+    ``public`` are samples that everybody has, where the federation has any.
     """
 
     initial: Tree
     model: ModelLike = dataclasses.field(metadata={"static": True})
     clients: int = dataclasses.field(metadata={"static": True})
+    public: ClientData | None = None
 
     def loss(self, params: Tree, batch: Batch) -> Array:
         """f_i on a batch."""
@@ -109,7 +120,11 @@ class Task:
 
     def grad(self, params: Tree, batch: Batch) -> Tree:
         """∇f_i on a batch."""
-        return jax.grad(self.model.loss)(params, batch)
+        return self.gradient(lambda p: self.model.loss(p, batch), params)
+
+    def gradient(self, f: Callable[[Tree], Array], params: Tree) -> Tree:
+        """∇f of any other function of the parameters."""
+        return jax.grad(f)(params)
 
 
 @runtime_checkable
@@ -154,20 +169,36 @@ class Algorithm(Protocol):
         """What to record of the server's state; ``context [N]`` and ``k`` where clients are grouped."""
         ...
 
-    def gradients(self) -> int:
-        """Minibatch gradients one client evaluates in a round."""
+    def gradients(self) -> float:
+        """Gradients one client evaluates in a round (the expected number, where that is random)."""
         ...
 
 
 class Method:
-    """Base class of the methods here: what most of them share, and two hooks beside the contract.
+    """Base class of the methods here: what most of them share, and hooks beside the contract.
 
-    ``check`` and ``likely_cause`` are optional: the runner calls them where a method has them.
+    ``check``, ``likely_cause``, ``needs_public`` and ``reveals`` are optional: who uses them asks first.
     """
 
     name: str = ""
     """Name on the command line."""
     citation: str = ""
+    needs_public: bool = False
+    """Whether the method needs samples that everybody has, ``task.public``."""
+    reveals: bool = False
+    """Whether an upload is what the client keeps, too: such a method has no secret from its server."""
+
+    def init_client(self, task: Task, key: Array) -> Any:
+        """By default a client keeps nothing."""
+        return ()
+
+    def send(self, server: Any, client_id: Array) -> Any:
+        """By default everyone gets all of the server's state, the one model."""
+        return server
+
+    def personal(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> Tree:
+        """By default the model the client was sent."""
+        return message
 
     def shared(self, message: Any) -> Tree | None:
         """By default the message is the shared model."""

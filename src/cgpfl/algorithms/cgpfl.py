@@ -33,8 +33,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
-from cgpfl.algorithms.moreau import group_step, unstable_prox
-from cgpfl.algorithms.steps import moreau_rounds
+from cgpfl.algorithms.groups import group_step
+from cgpfl.algorithms.moreau import moreau_rounds, unstable_prox
 from cgpfl.contexts import best_of, choose_k, match, prepare, seedings
 from cgpfl.errors import CgpflError
 from cgpfl.hyper import algorithm, hyper
@@ -75,9 +75,11 @@ class CGPFL(Method):
         words=("auto",),
         labels=True,
     )
-    prox: float = hyper(12.0, "λ: pull of the personal model towards its context's", low=0)
-    personal_rate: float = hyper(0.1, "η: rate of the personal model's steps", above=0)
-    context_rate: float = hyper(0.06, "2β/N: rate of the client's copy of the context model", low=0, high=1)
+    prox: float = hyper(12.0, "λ: pull of the personal model towards its context's", low=0, tune=(1.0, 15.0))
+    personal_rate: float = hyper(0.1, "η: rate of the personal model's steps", above=0, tune=(0.01, 0.12))
+    context_rate: float = hyper(
+        0.06, "2β/N: rate of the client's copy of the context model", low=0, high=1, tune=(0.01, 1.0)
+    )
     server_rate: float = hyper(1.0, "α: how far the server moves to the contexts' means", above=0, high=1)
     local_rounds: int = hyper(10, "R: minibatches a client draws in a round", low=1)
     inner_steps: int = hyper(5, "S: personal steps on one minibatch", low=1)
@@ -173,7 +175,7 @@ class CGPFL(Method):
             facts |= {"complexity": server.complexity, "cost": server.cost, "mu": server.mu}
         return facts
 
-    def gradients(self) -> int:
+    def gradients(self) -> float:
         """R·S."""
         return self.local_rounds * self.inner_steps
 

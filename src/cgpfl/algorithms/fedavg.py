@@ -12,50 +12,29 @@ from __future__ import annotations
 
 from jax import Array
 
-from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
-from cgpfl.algorithms.steps import sgd
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.algorithms.base import ClientData, Cohort, Task
+from cgpfl.algorithms.steps import SGDMethod
+from cgpfl.hyper import algorithm
 from cgpfl.tree import Tree, weighted_mean
 
 
 @algorithm
-class FedAvg(Method):
+class FedAvg(SGDMethod):
     """One global model, trained on every client in turn and averaged by sample count."""
 
     name = "fedavg"
     citation = "McMahan et al., AISTATS 2017"
 
-    rate: float = hyper(0.1, "η: rate of the clients' SGD steps", above=0)
-    local_rounds: int = hyper(10, "R: minibatch steps a client takes in a round", low=1)
-    batch_size: int = hyper(20, "samples in a minibatch; 0 = all of the client's", low=0)
-
     def init_server(self, task: Task, key: Array) -> Tree:
         """The server's state is the model."""
         return task.initial
-
-    def init_client(self, task: Task, key: Array) -> tuple[()]:
-        """Clients keep nothing."""
-        return ()
-
-    def send(self, server: Tree, client_id: Array) -> Tree:
-        """Everyone gets the same model."""
-        return server
 
     def train(
         self, task: Task, message: Tree, client: tuple[()], data: ClientData, key: Array
     ) -> tuple[Tree, tuple[()]]:
         """R steps of SGD from the global model."""
-        steps = self.local_rounds
-        return sgd(task, message, data, key, rate=self.rate, steps=steps, batch_size=self.batch_size), ()
+        return self.descend(task, message, data, key), ()
 
     def aggregate(self, server: Tree, uploads: Tree, cohort: Cohort, key: Array) -> Tree:
         """The mean by sample count."""
         return weighted_mean(uploads, cohort.weights.astype("float32"), fallback=server)
-
-    def personal(self, task: Task, message: Tree, client: tuple[()], data: ClientData, key: Array) -> Tree:
-        """The global model: FedAvg does not personalise."""
-        return message
-
-    def gradients(self) -> int:
-        """R."""
-        return self.local_rounds

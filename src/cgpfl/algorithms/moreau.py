@@ -1,26 +1,48 @@
-"""The server's step of pFedMe and CGPFL, and what makes their inner problem unstable."""
+"""The client's step of pFedMe and CGPFL, and what makes it unstable."""
 
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 
-from cgpfl.tree import Tree, mix, where
+from cgpfl.algorithms.base import ClientData, Task
+from cgpfl.algorithms.steps import pull
+from cgpfl.tree import Tree, axpy
 
 
-def group_step(models: Tree, uploads: Tree, labels: Array, present: Array, rate: Array | float) -> Tree:
-    """Ω ← Ω − α(Ω − Ω̃P): each group's model moves to the mean of its members' uploads.
+def moreau_rounds(
+    task: Task,
+    generalized: Tree,
+    personal: Tree,
+    data: ClientData,
+    key: Array,
+    *,
+    prox: Array | float,
+    personal_rate: Array | float,
+    generalized_rate: Array | float,
+    local_rounds: int,
+    inner_steps: int,
+    batch_size: int,
+) -> tuple[Tree, Tree]:
+    """The client's work in pFedMe and CGPFL → (ω̃, θ).
 
-    ``models [K, ...]``, ``uploads [C, ...]``, ``labels [C]`` in 0..K-1, ``present [C]`` 1 or 0. A group
-    without a present member keeps its model.
+    R times: draw one minibatch; S times θ ← θ − η(∇f_i(θ) + λ(θ − ω̃)), which approaches the Moreau
+    prox of f_i at ω̃; then ω̃ ← ω̃ − rate·(ω̃ − θ).
     """
-    groups = jax.tree.leaves(models)[0].shape[0]
-    members = jax.nn.one_hot(labels, groups) * present[:, None]
-    sizes = members.sum(axis=0)
-    means = mix(uploads, members / jnp.where(sizes > 0, sizes, 1.0))
-    moved = jax.tree.map(lambda w, mean: w - rate * (w - mean), models, means)
-    return where(sizes > 0, moved, models)
+
+    def local_round(state: tuple[Tree, Tree], round_key: Array) -> tuple[tuple[Tree, Tree], None]:
+        omega, theta = state
+        batch = data.batch(round_key, batch_size)
+
+        def inner(theta: Tree, _: None) -> tuple[Tree, None]:
+            return axpy(-personal_rate, pull(task.grad(theta, batch), theta, omega, prox), theta), None
+
+        theta, _ = jax.lax.scan(inner, theta, None, length=inner_steps)
+        omega = jax.tree.map(lambda w, t: w - generalized_rate * (w - t), omega, theta)
+        return (omega, theta), None
+
+    keys = jax.random.split(key, local_rounds)
+    return jax.lax.scan(local_round, (generalized, personal), keys)[0]
 
 
 def unstable_prox(prox: float, rate: float) -> str | None:

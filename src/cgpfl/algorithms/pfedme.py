@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
-from cgpfl.algorithms.moreau import group_step, unstable_prox
-from cgpfl.algorithms.steps import moreau_rounds
+from cgpfl.algorithms.groups import group_step
+from cgpfl.algorithms.moreau import moreau_rounds, unstable_prox
 from cgpfl.hyper import algorithm, hyper
 from cgpfl.tree import Tree, repeat
 
@@ -31,9 +31,11 @@ class PFedMe(Method):
     name = "pfedme"
     citation = "Dinh et al., NeurIPS 2020"
 
-    prox: float = hyper(12.0, "λ: pull of the personal model towards the global one", low=0)
-    personal_rate: float = hyper(0.1, "η: rate of the personal model's steps", above=0)
-    global_rate: float = hyper(0.06, "λ·lr: rate of the client's copy of the global model", low=0, high=1)
+    prox: float = hyper(12.0, "λ: pull of the personal model towards the global one", low=0, tune=(1.0, 15.0))
+    personal_rate: float = hyper(0.1, "η: rate of the personal model's steps", above=0, tune=(0.01, 0.12))
+    global_rate: float = hyper(
+        0.06, "λ·lr: rate of the client's copy of the global model", low=0, high=1, tune=(0.01, 1.0)
+    )
     server_rate: float = hyper(1.0, "β: how far the server moves to the mean", above=0, high=1)
     local_rounds: int = hyper(10, "R: minibatches a client draws in a round", low=1)
     inner_steps: int = hyper(5, "S: personal steps on one minibatch", low=1)
@@ -76,7 +78,7 @@ class PFedMe(Method):
         """θ_i, not w."""
         return client
 
-    def gradients(self) -> int:
+    def gradients(self) -> float:
         """R·S."""
         return self.local_rounds * self.inner_steps
 

@@ -2,57 +2,118 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
+import jax.numpy as jnp
 from jax import Array
 
-from cgpfl.algorithms.base import ClientData, Task
+from cgpfl.algorithms.base import ClientData, Method, Task
+from cgpfl.batch import Batch
+from cgpfl.hyper import algorithm, hyper
 from cgpfl.tree import Tree, axpy
+
+CHUNK = 256
+"""Samples of one client read at once where all of them are needed: bounds memory."""
+
+
+@algorithm
+class SGDMethod(Method):
+    """Base of the methods whose clients take R minibatch steps of SGD in a round."""
+
+    rate: float = hyper(0.1, "η: rate of the clients' SGD steps", above=0, tune=(0.01, 1.0))
+    local_rounds: int = hyper(10, "R: minibatch steps a client takes in a round", low=1)
+    batch_size: int = hyper(20, "samples in a minibatch; 0 = all of the client's", low=0)
+
+    def descend(self, task: Task, params: Tree, data: ClientData, key: Array) -> Tree:
+        """R steps of SGD from ``params``."""
+        return sgd(task, params, data, key, rate=self.rate, steps=self.local_rounds, batch_size=self.batch_size)
+
+    def gradients(self) -> float:
+        """R."""
+        return self.local_rounds
+
+
+def pull(gradient: Tree, params: Tree, anchor: Tree, prox: Array | float) -> Tree:
+    """∇f_i(θ) + λ(θ − anchor): the gradient of f_i and a proximal term."""
+    return jax.tree.map(lambda g, t, w: g + prox * (t - w), gradient, params, anchor)
 
 
 def sgd(
-    task: Task, params: Tree, data: ClientData, key: Array, *, rate: Array | float, steps: int, batch_size: int
+    task: Task,
+    params: Tree,
+    data: ClientData,
+    key: Array,
+    *,
+    rate: Array | float,
+    steps: int,
+    batch_size: int,
+    gradient: Callable[[Tree, Batch], Tree] | None = None,
 ) -> Tree:
-    """``steps`` times: draw one minibatch, then w ← w − rate·∇f_i(w)."""
+    """``steps`` times: draw one minibatch, then w ← w − rate·g(w), where g is ∇f_i unless given."""
+    g = gradient or task.grad
 
     def step(w: Tree, step_key: Array) -> tuple[Tree, None]:
         batch = data.batch(step_key, batch_size)
-        return axpy(-rate, task.grad(w, batch), w), None
+        return axpy(-rate, g(w, batch), w), None
 
     return jax.lax.scan(step, params, jax.random.split(key, steps))[0]
 
 
-def moreau_rounds(
-    task: Task,
-    generalized: Tree,
-    personal: Tree,
-    data: ClientData,
-    key: Array,
-    *,
-    prox: Array | float,
-    personal_rate: Array | float,
-    generalized_rate: Array | float,
-    local_rounds: int,
-    inner_steps: int,
-    batch_size: int,
-) -> tuple[Tree, Tree]:
-    """The client's work in pFedMe and CGPFL → (ω̃, θ).
+def over_samples(f: Callable[[Batch], Tree], data: ClientData) -> Tree:
+    """The mean over all of a client's samples of a function that is a weighted mean over a batch."""
+    longest = data.rows.shape[0]
+    if longest <= CHUNK:
+        return f(data.all())
+    chunks = -(-longest // CHUNK)
+    rows = jnp.pad(data.rows, (0, chunks * CHUNK - longest)).reshape(chunks, CHUNK)
+    weight = (jnp.arange(chunks * CHUNK) < data.count).astype(jnp.float32).reshape(chunks, CHUNK)
 
-    R times: draw one minibatch; S times θ ← θ − η(∇f_i(θ) + λ(θ − ω̃)), which approaches the Moreau
-    prox of f_i at ω̃; then ω̃ ← ω̃ − rate·(ω̃ − θ).
+    def chunk(total: Tree, at: tuple[Array, Array]) -> tuple[Tree, None]:
+        share = at[1].sum() / data.count
+        return axpy(share, f(data.take(*at)), total), None
+
+    zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(f, data.take(rows[0], weight[0])))
+    return jax.lax.scan(chunk, zero, (rows, weight))[0]
+
+
+def full_loss(task: Task, params: Tree, data: ClientData) -> Array:
+    """f_i over all of a client's samples."""
+    return over_samples(lambda batch: task.loss(params, batch), data)
+
+
+def full_gradient(task: Task, params: Tree, data: ClientData) -> Tree:
+    """∇f_i over all of a client's samples."""
+    return over_samples(lambda batch: task.grad(params, batch), data)
+
+
+def losses(task: Task, models: Tree, data: ClientData) -> Array:
+    """f_i of each of the stacked models ``[K, ...]`` over all of a client's samples, ``[K]``."""
+    return over_samples(lambda batch: jax.vmap(lambda params: task.loss(params, batch))(models), data)
+
+
+def best_model(task: Task, models: Tree, data: ClientData) -> tuple[Array, Array]:
+    """Which of the stacked models ``[K, ...]`` has the smallest loss on a client's samples → (k, its loss).
+
+    A model whose loss is not a number is never the best.
     """
+    values = losses(task, models, data)
+    k = jnp.argmin(jnp.where(jnp.isnan(values), jnp.inf, values)).astype(jnp.int32)
+    return k, values[k]
 
-    def local_round(state: tuple[Tree, Tree], round_key: Array) -> tuple[tuple[Tree, Tree], None]:
-        omega, theta = state
-        batch = data.batch(round_key, batch_size)
 
-        def inner(theta: Tree, _: None) -> tuple[Tree, None]:
-            gradient = task.grad(theta, batch)
-            step = jax.tree.map(lambda t, g, w: t - personal_rate * (g + prox * (t - w)), theta, gradient, omega)
-            return step, None
+def interpolate(a: Array | float, v: Tree, w: Tree) -> Tree:
+    """a·v + (1 − a)·w."""
+    return jax.tree.map(lambda x, y: a * x + (1 - a) * y, v, w)
 
-        theta, _ = jax.lax.scan(inner, theta, None, length=inner_steps)
-        omega = jax.tree.map(lambda w, t: w - generalized_rate * (w - t), omega, theta)
-        return (omega, theta), None
 
-    keys = jax.random.split(key, local_rounds)
-    return jax.lax.scan(local_round, (generalized, personal), keys)[0]
+def held_back(data: ClientData, share: Array | float) -> tuple[ClientData, ClientData]:
+    """A client's samples as (those to fit, the last ``share`` of them to choose by, at least one each).
+
+    With ``share=0``, or a single sample, all of them are both.
+    """
+    wanted = jnp.clip(jnp.round(share * data.count).astype(jnp.int32), 1, data.count - 1)
+    kept = jnp.where(share > 0, wanted, 0)
+    first = jnp.where(kept > 0, data.count - kept, 0)
+    none = jnp.int32(0)
+    return data.part(none, data.count - kept), data.part(first, jnp.where(kept > 0, kept, data.count))

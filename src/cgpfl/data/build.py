@@ -37,11 +37,18 @@ def make_data(
     smallest: int = 4,
     test: float = 0.25,
     validation: float = 0.0,
+    public: float = 0.0,
     seed: int = 0,
 ) -> FederatedData:
-    """A federation of ``clients`` from a named set (or .npz file) and a named split (see ``SPLITS``)."""
+    """A federation of ``clients`` from a named set (or .npz file) and a named split (see ``SPLITS``).
+
+    ``public`` is the share of all samples that is taken out before the split and that everybody has;
+    with hidden contexts, equally many of them are of each.
+    """
     if split_by not in SPLITS:
         raise CgpflError(f"no split {split_by!r}; there are {', '.join(SPLITS)}")
+    if not 0 <= public < 1:
+        raise CgpflError(f"public = {public:g}: must be a share, >= 0 and < 1")
     raw = load(source)
     x, y = _arrays(raw.x, raw.y, f"data {source}")
     about: dict[str, Any] = {"source": source, "split": split_by, "seed": seed}
@@ -50,15 +57,22 @@ def make_data(
     if split_by == "own":
         if raw.client is None:
             raise CgpflError(f"split own: data {source} has no array 'client'")
+        if public:
+            raise CgpflError("public: the file's own clients keep their samples; use another split, or public = 0")
         return FederatedData.from_arrays(x, y, raw.client, **more)
 
     rule = "iid" if split_by in MAKERS else split_by
     assert rule in RULES
-    parts = split(y, rule, clients, seed=seed, held=classes_per_client, alpha=alpha, spread=spread, smallest=smallest)
+    rest, everybody = _set_aside(len(y), public, seed)
+    sizes: dict[str, Any] = {"held": classes_per_client, "alpha": alpha, "spread": spread, "smallest": smallest}
+    parts = [rest[p] for p in split(y[rest], rule, clients, seed=seed, **sizes)]
+    if public:
+        about["public"] = public
     context: np.ndarray | None = None
     if split_by in MAKERS:
         about["contexts"] = contexts
-        x, y, context = make_contexts(split_by, x, y, parts, contexts=contexts, classes=raw.classes, seed=seed)
+        settings: dict[str, Any] = {"contexts": contexts, "classes": raw.classes, "seed": seed}
+        x, y, context = make_contexts(split_by, x, y, parts, everybody, **settings)
     elif rule == "cyclic":
         context = np.arange(clients) % raw.classes  # clients with the same label set
         context = context if len(np.unique(context)) < clients else None
@@ -68,4 +82,13 @@ def make_data(
         about["classes_per_client"] = classes_per_client
     if rule == "dirichlet":
         about["alpha"] = alpha
-    return FederatedData.from_parts(x, y, parts, context=context, **more)
+    return FederatedData.from_parts(x, y, parts, context=context, public=everybody, **more)
+
+
+def _set_aside(n: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Positions 0..n-1 as (those to split, the public ones in random order, or None)."""
+    if share == 0:
+        return np.arange(n), None
+    order = np.random.default_rng([seed, 3]).permutation(n).astype(np.int32)
+    size = max(round(share * n), 1)
+    return np.sort(order[size:]), order[:size]

@@ -49,6 +49,8 @@ class FederatedData:
     train: Table
     test: Table
     validation: Table | None = None
+    public: np.ndarray | None = None
+    """Positions in x of samples that everybody has ``[P]``, for methods that need such."""
     context: np.ndarray | None = None
     """True context of each client ``[N]``, where it is known. For scoring; no method sees it."""
     scale: float = 1.0
@@ -86,7 +88,7 @@ class FederatedData:
             *(a for t in tables for a in (*t.parts(), t.counts)),
             self.ids,
         ]
-        for array in [*arrays, *([] if self.context is None else [self.context])]:
+        for array in [*arrays, *(a for a in (self.context, self.public) if a is not None)]:
             h.update(f"{array.dtype.str}{array.shape}".encode())
             h.update(np.ascontiguousarray(array).tobytes())
         return h.hexdigest()[:16]
@@ -127,6 +129,7 @@ class FederatedData:
             "largest_client": int(self.train.counts.max()),
             "shape": list(self.shape),
             "classes": self.classes,
+            **({} if self.public is None else {"public_samples": len(self.public)}),
             "true_contexts": contexts,
             "split_hash": self.digest,
         }
@@ -189,35 +192,41 @@ class FederatedData:
         test: Sequence[tuple[np.ndarray, np.ndarray]] | float = 0.25,
         *,
         context: Sequence[int] | None = None,
+        public: tuple[np.ndarray, np.ndarray] | None = None,
         **more: Any,
     ) -> FederatedData:
-        """From one pair (x, y) a client; ``test`` is a share to hold out, or one test pair a client."""
+        """From one pair (x, y) a client; ``test`` is a share to hold out, or one test pair a client.
+
+        ``public`` is a pair (x, y) that everybody has, for the methods that need one (FedMD, DAPPER).
+        """
         pairs = [_arrays(cx, cy, f"client {i}") for i, (cx, cy) in enumerate(clients)]
         if not pairs:
             raise CgpflError("clients: the list is empty; give one pair (x, y) a client")
         own = isinstance(test, int | float)
         held = [] if own else [_arrays(cx, cy, f"client {i}, test") for i, (cx, cy) in enumerate(test)]  # type: ignore[arg-type]
+        everybody = [] if public is None else [_arrays(*public, "public")]
         cut = [name for name in ("validation", "seed") if name in more]
         if not own and cut:
             raise CgpflError(f"{cut[0]}: only goes with a share for test; here the test samples are given")
         if not own and len(held) != len(pairs):
             raise CgpflError(f"test: has {len(held)} clients; must be {len(pairs)}, one pair (x, y) a client")
-        shapes = {p[0].shape[1:] for p in (*pairs, *held)}
+        blocks = (*pairs, *held, *everybody)
+        shapes = {p[0].shape[1:] for p in blocks}
         if len(shapes) > 1:
             raise CgpflError(f"clients: samples have different shapes: {', '.join(map(str, sorted(shapes)))}")
-        x = np.concatenate([p[0] for p in (*pairs, *held)])
-        y = np.concatenate([p[1] for p in (*pairs, *held)])
-        ends = np.cumsum([len(p[1]) for p in (*pairs, *held)])
-        parts = [np.arange(end - len(p[1]), end) for end, p in zip(ends, (*pairs, *held), strict=True)]
+        x = np.concatenate([p[0] for p in blocks])
+        y = np.concatenate([p[1] for p in blocks])
+        ends = np.cumsum([len(p[1]) for p in blocks])
+        parts = [np.arange(end - len(p[1]), end, dtype=np.int32) for end, p in zip(ends, blocks, strict=True)]
+        more |= {"context": _contexts(context), "public": parts.pop() if everybody else None}
         if own:
-            return cls.from_parts(x, y, parts, test=float(test), context=_contexts(context), **more)  # type: ignore[arg-type]
+            return cls.from_parts(x, y, parts, test=float(test), **more)  # type: ignore[arg-type]
         return cls(
             x=x,
             y=y,
             classes=_classes(y, more.pop("classes", None)),
             train=Table.of(parts[: len(pairs)]),
             test=Table.of(parts[len(pairs) :]),
-            context=_contexts(context),
             **more,
         )
 
@@ -283,7 +292,9 @@ def _check(data: FederatedData) -> None:
             raise CgpflError(f"{who}: no {name} samples; every client needs at least one")
     if data.clients == 0:
         raise CgpflError("data: no clients")
-    used = np.concatenate([p for t in tables for p in t.parts()])
+    if data.public is not None and not len(data.public):
+        raise CgpflError("public: no samples; leave it out, or give at least one")
+    used = np.concatenate([*(p for t in tables for p in t.parts()), *([] if data.public is None else [data.public])])
     if used.min() < 0 or used.max() >= len(data.y):
         raise CgpflError(f"split: sample {int(used.max())} does not exist; there are {len(data.y)}")
     seen, counts = np.unique(used, return_counts=True)

@@ -35,6 +35,7 @@ def make_contexts(
     x: np.ndarray,
     y: np.ndarray,
     parts: list[np.ndarray],
+    public: np.ndarray | None = None,
     *,
     contexts: int,
     classes: int,
@@ -43,7 +44,8 @@ def make_contexts(
     """Apply ``maker`` to every client's samples → (x, y, context of each client ``[N]``).
 
     Context 0 is the data as it is. Rotation k turns by k·360/K degrees; labels k renames the classes
-    by a random permutation; shift k adds a random direction, as long as the data's own spread.
+    by a random permutation; shift k adds a random direction, as long as the data's own spread. ``public``
+    samples, if any, are shared out equally over the contexts.
     """
     if maker not in MAKERS:
         raise CgpflError(f"no context maker {maker!r}; there are {', '.join(MAKERS)}")
@@ -54,6 +56,8 @@ def make_contexts(
     rng = np.random.default_rng([seed, 2])
     context = contexts_of(len(parts), contexts, rng)
     rows = [np.concatenate([p for p, c in zip(parts, context, strict=True) if c == k]) for k in range(contexts)]
+    if public is not None:
+        rows = [np.concatenate(pair) for pair in zip(rows, np.array_split(public, contexts), strict=True)]
     x, y = x.copy(), y.copy()
     if maker == "rotation":
         for k in range(1, contexts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ class Arrays:
     train: Part
     test: Part
     validation: Part | None
+    public: Array | None
 
     def view(self, rows: Array, count: Array) -> ClientData:
         """One client's samples."""
@@ -98,12 +100,21 @@ def on_device(data: FederatedData) -> Arrays:
         train=train,
         test=test,
         validation=part(data.validation),
+        public=None if data.public is None else jnp.asarray(data.public),
     )
 
 
 def make_task(model: Model, keys: Keys, clients: int) -> Task:
     """The task: every method and client start from the same parameters."""
     return Task(initial=jax.jit(model.init)(keys.model), model=model, clients=clients)
+
+
+def with_public(task: Task, arrays: Arrays) -> Task:
+    """The task with the samples that everybody has (a view into ``arrays``, so nothing is held twice)."""
+    if arrays.public is None:
+        return task
+    count = jnp.int32(arrays.public.shape[0])
+    return dataclasses.replace(task, public=arrays.view(arrays.public, count))
 
 
 def cohort_size(participation: float, clients: int) -> int:

@@ -24,6 +24,7 @@ from cgpfl.engine.problem import (
     make_task,
     on_device,
     round_keys,
+    with_public,
 )
 
 
@@ -40,7 +41,7 @@ def simulate_loop(
 ) -> tuple[Any, list[Any], dict[str, np.ndarray]]:
     """Run a method client by client → (server, clients' states, records ``{name: [evaluations, ...]}``)."""
     arrays, keys = on_device(data), keys_of(seed)
-    task = make_task(model, keys, data.clients)
+    task = with_public(make_task(model, keys, data.clients), arrays)
     server_key, client_key = jax.random.split(keys.setup)
     server = method.init_server(task, server_key)
     clients = [method.init_client(task, jax.random.fold_in(client_key, i)) for i in arrays.ids]

@@ -33,6 +33,7 @@ from cgpfl.engine.problem import (
     make_task,
     on_device,
     round_keys,
+    with_public,
 )
 from cgpfl.tree import Tree, all_finite, nbytes, where
 
@@ -58,6 +59,7 @@ class Static(NamedTuple):
     block: int  # clients computed at once
     capacity: int  # evaluations one call can record
     drops: bool  # whether a client that was asked may not answer
+    together: str = ""  # several runs in one program: "own" = each with its data, "same" = all with the same
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Traffic:
 
     message: int  # bytes
     upload: int  # bytes
-    gradients: int  # minibatch gradients
+    gradients: float  # minibatch gradients (expected)
 
 
 def over_clients(f: Callable[..., Any], args: Any, block: int) -> Any:
@@ -77,10 +79,19 @@ def over_clients(f: Callable[..., Any], args: Any, block: int) -> Any:
     return jax.lax.map(lambda a: f(*a), args, batch_size=block)
 
 
-def one_round(
+class Work(NamedTuple):
+    """What the clients did in a round."""
+
+    uploads: Any  # [C, ...]
+    clients: Any  # everybody's state after it, [N, ...]
+    cohort: Cohort
+    finite: Array
+
+
+def clients_work(
     method: Any, task: Task, arrays: Arrays, keys: RoundKeys, state: State, dropout: Array, static: Static
-) -> tuple[State, Array]:
-    """One round for the whole federation → (new state, whether everything is finite)."""
+) -> Work:
+    """One round on the clients of a cohort."""
     everyone = static.cohort == arrays.ids.shape[0]
     at = draw_cohort(keys, arrays.ids, static.cohort)
 
@@ -99,11 +110,8 @@ def one_round(
 
     ids, before, counts = pick(arrays.ids), pick(state.clients), pick(arrays.train.counts)
     uploads, after, answered, finite = over_clients(work, (ids, before, pick(arrays.train.rows), counts), static.block)
-    cohort = Cohort(ids, jnp.where(answered, counts, 0))
-    server = method.aggregate(state.server, uploads, cohort, keys.server)
     clients = after if everyone else jax.tree.map(lambda all_, new: all_.at[at].set(new), state.clients, after)
-    total = state.answers + answered.sum(dtype=jnp.int32)
-    return State(server, clients, total, state.diverged), finite.all()
+    return Work(uploads, clients, Cohort(ids, jnp.where(answered, counts, 0)), finite.all())
 
 
 def evaluate(
@@ -123,6 +131,51 @@ def evaluate(
     return {**record, **report, "answers": state.answers}
 
 
+class Program(NamedTuple):
+    """The parts of a round, for one run or for several at once (everything with a leading axis then)."""
+
+    keys: Callable[[Array | int], RoundKeys]
+    work: Callable[[RoundKeys, State], Work]
+    aggregate: Callable[[State, Work, RoundKeys], Any]
+    evaluate: Callable[[RoundKeys, State], dict[str, Array]]
+
+
+def program(method: Any, task: Task, arrays: Arrays, keys: Keys, dropout: Array, static: Static) -> Program:
+    """How a round is computed.
+
+    Several runs share one program: their clients' work and evaluation are mapped together, as if all were
+    clients of one federation. Their servers take turns, so that what a server seldom does (a first
+    clustering, say) is not computed in every round, as it would be if servers were mapped.
+    """
+
+    def aggregate(method: Any, state: State, work: Work, key: Array) -> Any:
+        return method.aggregate(state.server, work.uploads, work.cohort, key)
+
+    if not static.together:
+        task = with_public(task, arrays)
+        return Program(
+            keys=lambda t: round_keys(keys, t),
+            work=lambda k, s: clients_work(method, task, arrays, k, s, dropout, static),
+            aggregate=lambda s, w, k: aggregate(method, s, w, k.server),
+            evaluate=lambda k, s: evaluate(method, task, arrays, k, s, static),
+        )
+    data = 0 if static.together == "own" else None
+    tasks = jax.vmap(with_public, in_axes=(0, data))(task, arrays)
+
+    def work(method: Any, task: Task, arrays: Arrays, keys: RoundKeys, state: State) -> Work:
+        return clients_work(method, task, arrays, keys, state, dropout, static)
+
+    def record(method: Any, task: Task, arrays: Arrays, keys: RoundKeys, state: State) -> dict[str, Array]:
+        return evaluate(method, task, arrays, keys, state, static)
+
+    return Program(
+        keys=lambda t: jax.vmap(round_keys, in_axes=(0, None))(keys, t),
+        work=lambda k, s: jax.vmap(work, in_axes=(0, 0, data, 0, 0))(method, tasks, arrays, k, s),
+        aggregate=lambda s, w, k: jax.lax.map(lambda a: aggregate(*a), (method, s, w, k.server)),
+        evaluate=lambda k, s: jax.vmap(record, in_axes=(0, 0, data, 0, 0))(method, tasks, arrays, k, s),
+    )
+
+
 @partial(jax.jit, static_argnames=("static",), donate_argnames=("state",))
 def advance(
     method: Any,
@@ -137,43 +190,55 @@ def advance(
     """Rounds ``start`` to ``stop`` (exclusive), evaluated every ``every`` and at the last of ``total``.
 
     ``schedule`` is (start, stop, every, total). Returns the state, records ``[capacity, ...]`` and how
-    many of them are filled. Ends early when a parameter is no longer finite.
+    many of them are filled. Ends early when a parameter is no longer finite (in every run, if several).
     """
     start, stop, every, total = schedule
-    shapes = jax.eval_shape(lambda s: evaluate(method, task, arrays, round_keys(keys, 0), s, static), state)
+    of = program(method, task, arrays, keys, dropout, static)
+    shapes = jax.eval_shape(lambda s: of.evaluate(of.keys(0), s), state)
     empty = jax.tree.map(lambda s: jnp.zeros((static.capacity, *s.shape), s.dtype), shapes)
 
     def going(carry: tuple[Array, State, dict[str, Array], Array]) -> Array:
-        return (carry[0] < stop) & (carry[1].diverged < 0)
+        return (carry[0] < stop) & (carry[1].diverged < 0).any()
 
     def body(
         carry: tuple[Array, State, dict[str, Array], Array],
     ) -> tuple[Array, State, dict[str, Array], Array]:
         t, state, records, filled = carry
-        of_round = round_keys(keys, t)
-        state, finite = one_round(method, task, arrays, of_round, state, dropout, static)
+        of_round = of.keys(t)
+        work = of.work(of_round, state)
+        server = of.aggregate(state, work, of_round)
+        answered = (work.cohort.weights > 0).sum(axis=-1, dtype=jnp.int32)
+        state = State(server, work.clients, state.answers + answered, state.diverged)
 
-        def write() -> tuple[dict[str, Array], Array]:
-            record = evaluate(method, task, arrays, of_round, state, static)
-            fine = jnp.isfinite(record["train_loss"]).all()  # a record of a diverged round is not kept
-            return {k: v.at[filled].set(record[k]) for k, v in records.items()}, filled + fine.astype(jnp.int32)
+        def write() -> tuple[dict[str, Array], Array, Array]:
+            record = of.evaluate(of_round, state)
+            fine = jnp.isfinite(record["train_loss"]).all(axis=-1)
+            return {k: v.at[filled].set(record[k]) for k, v in records.items()}, filled + 1, fine
 
-        due = finite & (((t + 1) % every == 0) | (t + 1 == total))
-        records, written = jax.lax.cond(due, write, lambda: (records, filled))
-        finite = finite & (~due | (written > filled))
-        return t + 1, state._replace(diverged=jnp.where(finite, -1, t)), records, written
+        due = ((t + 1) % every == 0) | (t + 1 == total)
+        records, filled, fine = jax.lax.cond(due, write, lambda: (records, filled, jnp.ones_like(work.finite)))
+        bad = jnp.where(work.finite & fine, -1, t)
+        return t + 1, state._replace(diverged=jnp.where(state.diverged < 0, bad, state.diverged)), records, filled
 
     _, state, records, filled = jax.lax.while_loop(going, body, (start, state, empty, jnp.int32(0)))
     return state, records, filled
 
 
-@jax.jit
-def begin(method: Any, task: Task, arrays: Arrays, keys: Keys) -> State:
+def first_state(method: Any, task: Task, arrays: Arrays, keys: Keys) -> State:
     """The state before the first round."""
+    task = with_public(task, arrays)
     server_key, client_key = jax.random.split(keys.setup)
     clients = jax.vmap(lambda i: method.init_client(task, jax.random.fold_in(client_key, i)))(arrays.ids)
     server = method.init_server(task, server_key)
     return State(server, clients, jnp.int32(0), jnp.int32(-1))
+
+
+@partial(jax.jit, static_argnames=("together",))
+def begin(method: Any, task: Task, arrays: Arrays, keys: Keys, together: str = "") -> State:
+    """The state before the first round, of one run or of several."""
+    if not together:
+        return first_state(method, task, arrays, keys)
+    return jax.vmap(first_state, in_axes=(0, 0, 0 if together == "own" else None, 0))(method, task, arrays, keys)
 
 
 class Simulation:
@@ -199,25 +264,30 @@ class Simulation:
         self.task = make_task(model, self.keys, data.clients)
         self.dropout = jnp.float32(dropout)
         cohort = cohort_size(participation, data.clients)
-        evaluations = -(-rounds // eval_every)
         self.static = Static(
             cohort=cohort,
             drops=dropout > 0,
             block=clients_per_block or auto_block(nbytes(self.task.initial), cohort),
-            capacity=min(evaluations, max(1, min(64, (32 << 20) // (48 * data.clients)))),
+            capacity=record_capacity(rounds, eval_every, data.clients),
         )
 
     def start(self) -> State:
         """The state before the first round."""
-        state: State = begin(self.method, self.task, self.arrays, self.keys)
+        state: State = begin(self.method, self.task, self.arrays, self.keys, self.static.together)
         return state
 
     def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:
         """Run rounds ``start``..``stop`` (counted from 0, stop exclusive; ``state`` is used up).
 
         Returns the new state, the records ``{name: [evaluations, ...]}`` and the rounds (counted
-        from 1) they belong to.
+        from 1) they belong to. A record of a round that diverged is left out.
         """
+        state, records, due = self._advance(state, start, stop)
+        kept = [i for i, t in enumerate(due) if int(state.diverged) < 0 or t <= int(state.diverged)]
+        return state, {k: v[: len(kept)] for k, v in records.items()}, due[: len(kept)]
+
+    def _advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:
+        """The same, with every record that was written."""
         every, total = self.eval_every, self.rounds
         due = [t for t in range(start + 1, stop + 1) if t % every == 0 or t == total]
         assert len(due) <= self.static.capacity, "a block must not hold more evaluations than its buffer"
@@ -238,14 +308,15 @@ class Simulation:
         client = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape[1:], v.dtype), state.clients)
         one = jax.ShapeDtypeStruct((), jnp.int32)
         message = jax.eval_shape(self.method.send, state.server, one)
+        task = with_public(self.task, self.arrays)
 
         def train(message: Any, client: Any, rows: Array, count: Array, key: Array) -> Any:
-            return self.method.train(self.task, message, client, self.arrays.view(rows, count), key)
+            return self.method.train(task, message, client, self.arrays.view(rows, count), key)
 
         upload, _ = jax.eval_shape(
             train, message, client, self.arrays.train.rows[0], self.arrays.train.counts[0], self.keys.rounds
         )
-        return Traffic(nbytes(message), nbytes(upload), self.method.gradients())
+        return Traffic(nbytes(message), nbytes(upload), float(self.method.gradients()))
 
     def personal(self, state: State, i: int) -> Tree:
         """Parameters of the model client ``i`` uses, as of the last round."""
@@ -253,7 +324,12 @@ class Simulation:
         client = jax.tree.map(lambda v: v[i], state.clients)
         view = self.arrays.view(self.arrays.train.rows[i], self.arrays.train.counts[i])
         message = self.method.send(state.server, self.arrays.ids[i])
-        return self.method.personal(self.task, message, client, view, own.personal)
+        return self.method.personal(with_public(self.task, self.arrays), message, client, view, own.personal)
+
+
+def record_capacity(rounds: int, eval_every: int, clients: int) -> int:
+    """Evaluations one call can record: all of the run's, or what 32 MB hold."""
+    return min(-(-rounds // eval_every), max(1, min(64, (32 << 20) // (48 * clients))))
 
 
 def auto_block(model_bytes: int, cohort: int) -> int:

@@ -1,11 +1,13 @@
 """Experiments: configuration, run folders, checkpoints, results."""
 
+from cgpfl.experiment.compare import Compared, compare
 from cgpfl.experiment.config import Experiment
 from cgpfl.experiment.experiment import Finished, resume_experiment, run_experiment
 from cgpfl.experiment.result import Contexts, PersonalModel, Result
 from cgpfl.experiment.run import Interrupted, Progress, run
 
 __all__ = [
+    "Compared",
     "Contexts",
     "Experiment",
     "Finished",
@@ -13,6 +15,7 @@ __all__ = [
     "PersonalModel",
     "Progress",
     "Result",
+    "compare",
     "resume_experiment",
     "run",
     "run_experiment",

@@ -32,6 +32,7 @@ class DataConfig:
     smallest: int = hyper(4, "samples every client must get", low=2)
     test: float = hyper(0.25, "share of a client's samples held out for testing", above=0, high=0.99)
     validation: float = hyper(0.0, "share held out for validation", low=0, high=0.99)
+    public: float = hyper(0.0, "share of all samples that everybody has, for dapper and fedmd", low=0, high=0.99)
     seed: int | str = hyper("same", 'seed of the split; "same" = the experiment\'s', kind=int, low=0, words=("same",))
 
     def build(self, seed: int) -> FederatedData:

@@ -99,19 +99,19 @@ def summarise(results: Sequence[Result]) -> dict[str, Any]:
     """The content of ``summary.json``."""
     data = results[0].data
     return {
-        "methods": {r.label: _finite(r.summary()) for r in results},
+        "methods": {r.label: finite(r.summary()) for r in results},
         "data": data.summary(),
         "model": {"name": type(results[0].model).__name__.lower(), **results[0].model.settings()},
         "seed": results[0].seed,
     }
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """JSON has no NaN: null instead."""
     if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
+        return {k: finite(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_finite(v) for v in value]
+        return [finite(v) for v in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 

@@ -94,7 +94,7 @@ class Cost:
 
     message: int
     upload: int
-    gradients: int
+    gradients: float
     asked: int
     """Clients asked in a round."""
 
@@ -103,5 +103,5 @@ class Cost:
         return {
             "bytes_down": rounds * self.asked * self.message,
             "bytes_up": answers * self.upload,
-            "gradients": answers * self.gradients,
+            "gradients": round(answers * self.gradients),
         }

@@ -45,7 +45,29 @@ class Progress:
     message: str | None = None
 
 
-class Interrupted(KeyboardInterrupt):
+class Pace:
+    """How many rounds the next block should have, from how long the last ones took."""
+
+    def __init__(self) -> None:
+        self.length = 1
+        self.speed: float | None = None
+        """Rounds a second; None while only compilation has been seen."""
+        self._compiled = False
+
+    def took(self, rounds: int, seconds: float) -> None:
+        """A block of ``rounds`` took ``seconds``; nearly all of the first is compilation."""
+        if not self._compiled:
+            self._compiled, self.length = True, 2
+            return
+        self.speed = rounds / seconds
+        self.length = max(1, min(4 * self.length, round(BLOCK_SECONDS * self.speed)))
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM between two blocks; what was computed is saved."""
+
+
+class Interrupted(Stopped):
     """Ctrl-C between two blocks. ``result`` holds what was computed; with a folder it is saved, too."""
 
     def __init__(self, result: Result) -> None:
@@ -145,6 +167,9 @@ def checked(method: Any, data: FederatedData, settings: Settings) -> Any:
     if not isinstance(method, Algorithm):
         raise CgpflError(f"method: {type(method).__name__} does not keep the contract; see cgpfl.Algorithm")
     prepared: Any = normalised(method) if dataclasses.is_dataclass(method) else method
+    if getattr(prepared, "needs_public", False) and data.public is None:
+        name = getattr(prepared, "name", type(prepared).__name__)
+        raise CgpflError(f"{name}: needs samples that everybody has; set data.public, for instance to 0.1")
     if hasattr(prepared, "check"):
         asked = cohort_size(settings.participation, data.clients)
         prepared.check(data.clients, settings.rounds * asked * (1 - settings.dropout))
@@ -178,7 +203,7 @@ def run_method(
     what = fingerprint(method, model, settings)
     state, t, seconds, records = _begin(simulation, folder, what)
     saved, bad = len(records.rounds), _diverged(state)
-    began, last_save, speed, length = time.perf_counter() - seconds, time.perf_counter(), None, 1
+    began, last_save, pace = time.perf_counter() - seconds, time.perf_counter(), Pace()
 
     def now() -> float:
         return time.perf_counter() - began
@@ -196,20 +221,16 @@ def run_method(
         return Result(label, method, data, model, simulation, state, records, t, now(), settings.seed, bad, message)
 
     while t < total and bad is None:
-        end = min(t + length, simulation.furthest(t))
+        end = min(t + pace.length, simulation.furthest(t))
         start = time.perf_counter()
         state, values, evaluated = simulation.advance(state, t, end)
-        took = time.perf_counter() - start
-        compiled = speed is None and length == 1
+        pace.took(end - t, time.perf_counter() - start)
         records.add(evaluated, values)
-        if not compiled:
-            speed = (end - t) / took
-        length = 2 if compiled else max(1, min(4 * length, round(BLOCK_SECONDS * (end - t) / took)))
         bad = _diverged(state)
         t = end if bad is None else bad
         if on_progress is not None:
             message = None if bad is None else _explain(label, method, bad, total)
-            on_progress(Progress(label, t, total, _accuracy(records, data), now(), speed, message))
+            on_progress(Progress(label, t, total, _accuracy(records, data), now(), pace.speed, message))
         if t < total and bad is None:
             if stop():
                 save()

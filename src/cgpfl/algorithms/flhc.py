@@ -1,0 +1,68 @@
+"""FL+HC: FedAvg for a while, then one hierarchical clustering of the updates, then FedAvg in each cluster.
+
+Briggs, Fan, Andras: Federated Learning with Hierarchical Clustering of Local Updates to Improve Training
+on Non-IID Data. IJCNN 2020.
+
+    rounds 1..n     FedAvg
+    round n + 1     Δ_i = client i's update of the model all share;
+                    agglomerative clustering of the Δ_i (metric, linkage) cut at a distance threshold
+    from then on    FedAvg inside each cluster
+    personal        the cluster's model
+
+Where only some clients take part, the clustering waits until everyone was heard after round n, or 2n
+more rounds: who was not heard until then stays in the first cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+
+from cgpfl.algorithms.groups import GroupedFedAvg, Groups
+from cgpfl.contexts import LINKAGES, METRICS, agglomerate, distances
+from cgpfl.errors import CgpflError
+from cgpfl.hyper import algorithm, hyper
+from cgpfl.tree import repeat
+
+
+@algorithm
+class FLHC(GroupedFedAvg):
+    """FedAvg, one hierarchical clustering of the clients' updates, FedAvg inside the clusters."""
+
+    name = "fl-hc"
+    citation = "Briggs et al., IJCNN 2020"
+
+    warmup: int = hyper(10, "n: rounds of FedAvg before the clustering", low=0)
+    metric: str = hyper("cosine", "distance between updates", words=METRICS)
+    linkage: str = hyper("average", "distance between groups of updates", words=LINKAGES)
+    threshold: float = hyper(1.0, "distance up to which groups are merged", above=0, tune=(0.5, 1.5))
+
+    def check(self, clients: int, answers: float) -> None:
+        """A warm-up that leaves rounds for clusters."""
+        if self.warmup * clients >= answers:
+            raise CgpflError(
+                f"fl-hc: warmup = {self.warmup}: takes {self.warmup * clients} answers of clients and the run has "
+                f"{answers:.0f}; lower it or run more rounds"
+            )
+
+    def regroup(self, server: Groups) -> Groups:
+        """Cluster once, when the warm-up is over."""
+        # Updates from before the end of the warm-up do not count.
+        server = replace(server, fresh=server.fresh & (server.round >= self.warmup))
+        due = (server.round >= self.warmup) & (server.fresh.all() | (server.round >= 3 * self.warmup))
+        return jax.lax.cond(due, self._cluster, lambda s: s, server)
+
+    def _cluster(self, server: Groups) -> Groups:
+        slots = jax.tree.leaves(server.models)[0].shape[0]
+        between = distances(server.updates, self.metric)
+        found = agglomerate(between, server.fresh, linkage=self.linkage, threshold=self.threshold, most=slots)
+        shared = jax.tree.map(lambda w: w[0], server.models)
+        return replace(
+            server,
+            models=repeat(shared, slots),
+            assignment=found.labels,
+            k=found.k,
+            settled=jnp.bool_(True),
+        )

@@ -1,0 +1,99 @@
+"""Groups of clients with a model each: the server's step, and FedAvg inside groups found by linkage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from cgpfl.algorithms.base import ClientData, Cohort, Task
+from cgpfl.algorithms.steps import SGDMethod
+from cgpfl.hyper import algorithm, hyper
+from cgpfl.tree import Tree, axpy, mix, repeat, take, where
+
+
+def group_step(models: Tree, uploads: Tree, labels: Array, weights: Array, rate: Array | float) -> Tree:
+    """Ω ← Ω − α(Ω − Ω̃P): each group's model moves to the mean of its members' uploads.
+
+    ``models [K, ...]``, ``uploads [C, ...]``, ``labels [C]`` in 0..K-1, ``weights [C]`` (0 = did not
+    answer). A group without a member that answered keeps its model.
+    """
+    groups = jax.tree.leaves(models)[0].shape[0]
+    members = jax.nn.one_hot(labels, groups) * weights[:, None]
+    sizes = members.sum(axis=0)
+    means = mix(uploads, members / jnp.where(sizes > 0, sizes, 1.0))
+    moved = jax.tree.map(lambda w, mean: w - rate * (w - mean), models, means)
+    return where(sizes > 0, moved, models)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Groups:
+    """A model for each group, who belongs where, and what each client's last update was."""
+
+    models: Tree  # leaves [K, ...]
+    assignment: Array  # [N] group of each client
+    k: Array  # groups in use
+    updates: Tree  # leaves [N, ...]: Δ_i, the last update heard of
+    samples: Array  # [N] m_i of the clients heard of, else 0
+    fresh: Array  # [N] whether the update is of the group the client is in
+    round: Array  # rounds in which somebody answered
+    settled: Array  # whether the groups are final
+
+
+@algorithm
+class GroupedFedAvg(SGDMethod):
+    """FedAvg inside groups of clients; a subclass says how groups are found, in ``regroup``."""
+
+    most: int = hyper(16, "groups at most", low=1)
+
+    def init_server(self, task: Task, key: Array) -> Groups:
+        """Everybody in one group."""
+        slots, n = min(self.most, task.clients), task.clients
+        return Groups(
+            models=repeat(task.initial, slots),
+            assignment=jnp.zeros(n, jnp.int32),
+            k=jnp.int32(1),
+            updates=jax.tree.map(jnp.zeros_like, repeat(task.initial, n)),
+            samples=jnp.zeros(n),
+            fresh=jnp.zeros(n, bool),
+            round=jnp.int32(0),
+            settled=jnp.bool_(False),
+        )
+
+    def send(self, server: Groups, client_id: Array) -> Tree:
+        """The model of the client's group."""
+        return take(server.models, server.assignment[client_id])
+
+    def train(
+        self, task: Task, message: Tree, client: tuple[()], data: ClientData, key: Array
+    ) -> tuple[Tree, tuple[()]]:
+        """R steps of SGD from the group's model."""
+        return self.descend(task, message, data, key), ()
+
+    def aggregate(self, server: Groups, uploads: Tree, cohort: Cohort, key: Array) -> Groups:
+        """Remember the updates, find the groups, then FedAvg inside each."""
+        here = cohort.present > 0
+        models = take(server.models, server.assignment[cohort.ids])
+        deltas = where(here, axpy(-1.0, models, uploads), take(server.updates, cohort.ids))
+        weights = cohort.weights.astype(jnp.float32)
+        server = replace(
+            server,
+            updates=jax.tree.map(lambda all_, new: all_.at[cohort.ids].set(new), server.updates, deltas),
+            samples=server.samples.at[cohort.ids].max(weights),
+            fresh=server.fresh.at[cohort.ids].set(here | server.fresh[cohort.ids]),
+        )
+        regrouped = jax.lax.cond(here.any() & ~server.settled, self.regroup, lambda s: s, server)
+        server = replace(regrouped, round=server.round + here.any().astype(jnp.int32))
+        labels = server.assignment[cohort.ids]
+        return replace(server, models=group_step(server.models, uploads, labels, weights, 1.0))
+
+    def regroup(self, server: Groups) -> Groups:
+        """The server with its groups as they should be now."""
+        raise NotImplementedError
+
+    def report(self, server: Groups) -> dict[str, Array]:
+        """Who belongs where."""
+        return {"context": server.assignment, "k": server.k}

@@ -1,0 +1,119 @@
+"""HypCluster: K hypotheses, each client takes the best, started as k-means++ starts.
+
+Mansour, Mohri, Ro, Suresh: Three Approaches for Personalization with Applications to Federated
+Learning. 2020.
+
+    client i    k = argmin_k f_i(h_k) on all of its training samples;   R steps of SGD from h_k
+    server      h_k ← mean, by sample count, of the models that chose k
+    personal    the h_k that fits the client's training samples best
+
+so it alternates as IFCA does, with sample weights. The start decides how it ends; the paper proposes
+one in the manner of k-means++. Here the first K rounds each add a hypothesis: every client trains a model
+of its own from everybody's start, and the server keeps that of one client, drawn with probability
+proportional to m_i · f_i(best hypothesis so far) (the first: to m_i).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from cgpfl.algorithms.base import ClientData, Cohort, Task
+from cgpfl.algorithms.groups import group_step
+from cgpfl.algorithms.ifca import IFCA
+from cgpfl.algorithms.steps import losses, sgd
+from cgpfl.hyper import algorithm, hyper
+from cgpfl.tree import Tree, repeat, take, where
+
+
+class Server(NamedTuple):
+    """The hypotheses, how many there are so far, and what each client chose last."""
+
+    models: Tree  # leaves [K, ...]
+    known: Array
+    assignment: Array  # [N]
+
+
+class Message(NamedTuple):
+    """The hypotheses and how many there are so far."""
+
+    models: Tree
+    known: Array
+
+
+class Upload(NamedTuple):
+    """k, w_i and the loss of h_k."""
+
+    choice: Array
+    model: Tree
+    loss: Array
+
+
+@algorithm
+class HypCluster(IFCA):
+    """IFCA with sample weights and a start in the manner of k-means++."""
+
+    name = "hypcluster"
+    citation = "Mansour et al., 2020"
+
+    weighted: bool = hyper(True, "average by sample count, as in the paper; false = clients count the same")
+    seed_steps: int = hyper(50, "minibatch steps that train a client's model for the start", low=1)
+
+    def init_server(self, task: Task, key: Array) -> Server:  # type: ignore[override]
+        """No hypothesis yet."""
+        return Server(repeat(task.initial, self.contexts), jnp.int32(0), jnp.zeros(task.clients, jnp.int32))
+
+    def send(self, server: Server, client_id: Array) -> Message:  # type: ignore[override]
+        """All hypotheses."""
+        return Message(server.models, server.known)
+
+    def choose(self, task: Task, message: Message, data: ClientData) -> tuple[Array, Array]:
+        """The best of the hypotheses known so far (the first, if none is) → (k, its loss)."""
+        values = losses(task, message.models, data)
+        open_ = (jnp.arange(self.contexts) < jnp.maximum(message.known, 1)) & ~jnp.isnan(values)
+        k = jnp.argmin(jnp.where(open_, values, jnp.inf)).astype(jnp.int32)
+        return k, values[k]
+
+    def train(  # type: ignore[override]
+        self, task: Task, message: Message, client: tuple[()], data: ClientData, key: Array
+    ) -> tuple[Upload, tuple[()]]:
+        """A model of its own while hypotheses are missing, then R steps from the best one."""
+        k, loss = self.choose(task, message, data)
+        model = jax.lax.cond(
+            message.known < self.contexts,
+            lambda: sgd(
+                task, task.initial, data, key, rate=self.rate, steps=self.seed_steps, batch_size=self.batch_size
+            ),
+            lambda: self.descend(task, take(message.models, k), data, key),
+        )
+        return Upload(k, model, loss), ()
+
+    def aggregate(self, server: Server, uploads: Upload, cohort: Cohort, key: Array) -> Server:  # type: ignore[override]
+        """Add a hypothesis, or move each to the mean of those who chose it."""
+        weights = cohort.weights.astype(jnp.float32)
+        far = jnp.where(server.known > 0, weights * jnp.maximum(uploads.loss, 0.0), weights)
+        far = jnp.where(far.sum() > 0, far, weights)
+        # The draw goes by client, not by place: in another order of clients the same one is drawn.
+        noise = jax.vmap(lambda i: jax.random.gumbel(jax.random.fold_in(key, i)))(cohort.ids)
+        drawn = jnp.argmax(jnp.where(far > 0, jnp.log(jnp.where(far > 0, far, 1.0)) + noise, -jnp.inf))
+        added = jax.tree.map(lambda all_, new: all_.at[server.known].set(new[drawn]), server.models, uploads.model)
+        chosen = jnp.where(cohort.present > 0, uploads.choice, server.assignment[cohort.ids])
+        assignment = server.assignment.at[cohort.ids].set(chosen)
+        by = weights if self.weighted else cohort.present
+        moved = group_step(server.models, uploads.model, uploads.choice, by, 1.0)
+        seeding = server.known < self.contexts
+        new = Server(
+            where(seeding, added, moved), jnp.minimum(server.known + 1, self.contexts).astype(jnp.int32), assignment
+        )
+        return where(cohort.present.any(), new, server)
+
+    def personal(self, task: Task, message: Message, client: tuple[()], data: ClientData, key: Array) -> Tree:
+        """The hypothesis with the smallest loss on the client's training samples."""
+        return take(message.models, self.choose(task, message, data)[0])
+
+    def report(self, server: Server) -> dict[str, Array]:  # type: ignore[override]
+        """What each client chose last, and how many hypotheses there are."""
+        return {"context": server.assignment, "k": jnp.maximum(server.known, 1)}

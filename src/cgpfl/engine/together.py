@@ -1,0 +1,149 @@
+"""Several runs of one method in one compiled program: other seeds, other hyper-parameters, other data.
+
+Float hyper-parameters, keys, the initial model and the data get a leading axis of runs; the clients of
+all runs are then mapped as the clients of one run are (see :func:`cgpfl.engine.simulate.program`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cgpfl.data import FederatedData
+from cgpfl.data.federated import Table
+from cgpfl.engine.problem import keys_of, make_task, on_device
+from cgpfl.engine.simulate import Simulation, State, Static, auto_block, record_capacity
+from cgpfl.tree import nbytes
+
+SHARE_OF_MEMORY = 0.25
+"""Of the machine's or the device's memory, for the states of runs in one program (copies take as much again)."""
+
+
+class Run(NamedTuple):
+    """One of several runs."""
+
+    method: Any
+    data: FederatedData
+    seed: int
+
+
+class Together(Simulation):
+    """Runs of one method (hyper-parameters declared as floats may differ) on federations of one shape."""
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        model: Any,
+        *,
+        rounds: int,
+        eval_every: int = 1,
+        participation: float = 1.0,
+        dropout: float = 0.0,
+        clients_per_block: int = 0,
+    ) -> None:
+        first = runs[0]
+        settings: dict[str, Any] = {"eval_every": eval_every, "participation": participation, "dropout": dropout}
+        super().__init__(first.method, first.data, model, rounds=rounds, seed=first.seed, **settings)
+        self.runs = list(runs)
+        same = all(r.data is first.data for r in runs)
+        keys = [keys_of(r.seed) for r in runs]
+        self.method = stack([r.method for r in runs])
+        self.keys = stack(keys)
+        self.task = stack([make_task(model, k, first.data.clients) for k in keys])
+        if not same:
+            self.arrays = stack([on_device(d) for d in padded([r.data for r in runs])])
+        clients, cohort = len(runs) * first.data.clients, self.static.cohort
+        fit = auto_block(nbytes(self.task.initial), cohort)  # the stacked model: of all runs
+        self.static = Static(
+            cohort=cohort,
+            drops=self.static.drops,
+            block=clients_per_block or fit,
+            capacity=record_capacity(rounds, eval_every, clients),
+            together="same" if same else "own",
+        )
+
+    def one(self, state: State, r: int) -> State:
+        """The state of run ``r``."""
+        return jax.tree.map(lambda v: v[r], state)
+
+    def split(
+        self, state: State, records: dict[str, np.ndarray], due: list[int]
+    ) -> list[tuple[dict[str, np.ndarray], list[int]]]:
+        """Each run's records and rounds; those of and after a round that diverged are left out."""
+        parts = []
+        for r, bad in enumerate(np.asarray(state.diverged)):
+            n = sum(1 for t in due if bad < 0 or t <= bad)
+            parts.append(({k: v[:n, r] for k, v in records.items()}, due[:n]))
+        return parts
+
+    def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:
+        """As :meth:`Simulation.advance`, with records ``{name: [evaluations, runs, ...]}``, all that were written."""
+        return self._advance(state, start, stop)
+
+
+def simulate_together(
+    runs: Sequence[Run], model: Any, *, rounds: int, **settings: Any
+) -> list[tuple[State, dict[str, np.ndarray], list[int]]]:
+    """Run all to the end in memory → for each (state, records, evaluated rounds), as :func:`simulate` does."""
+    together = Together(runs, model, rounds=rounds, **settings)
+    state, t = together.start(), 0
+    records: list[dict[str, list[np.ndarray]]] = [{} for _ in runs]
+    rounds_of: list[list[int]] = [[] for _ in runs]
+    while t < rounds and bool((state.diverged < 0).any()):
+        stop = together.furthest(t)
+        state, values, due = together.advance(state, t, stop)
+        for r, (own, when) in enumerate(together.split(state, values, due)):
+            rounds_of[r] += when
+            for name, value in own.items():
+                records[r].setdefault(name, []).append(value)
+        t = stop
+    joined = [{k: np.concatenate(v) for k, v in of.items()} for of in records]
+    return [(together.one(state, r), joined[r], rounds_of[r]) for r in range(len(runs))]
+
+
+def stack(trees: Sequence[Any]) -> Any:
+    """Trees of one form → one tree with a leading axis."""
+    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(v) for v in leaves]), *trees)
+
+
+def padded(federations: Sequence[FederatedData]) -> list[FederatedData]:
+    """The federations with tables of one width (draws do not depend on the padding)."""
+
+    def widen(tables: list[Table]) -> list[Table]:
+        width = max(t.rows.shape[1] for t in tables)
+        return [Table(np.pad(t.rows, ((0, 0), (0, width - t.rows.shape[1]))), t.counts) for t in tables]
+
+    train, test = widen([d.train for d in federations]), widen([d.test for d in federations])
+    held = [d.validation for d in federations if d.validation is not None]
+    validation = widen(held) if held else [None] * len(federations)
+    return [
+        dataclasses.replace(d, train=a, test=b, validation=c)
+        for d, a, b, c in zip(federations, train, test, validation, strict=True)
+    ]
+
+
+def how_many_fit(run: Run, model: Any) -> int:
+    """How many runs like this one fit into one program's memory."""
+    one = Simulation(run.method, run.data, model, rounds=1)
+    state = jax.eval_shape(one.start)
+    size = nbytes(jax.tree.map(_data, (state.server, state.clients))) + run.data.x.nbytes
+    return max(1, int(SHARE_OF_MEMORY * memory() / (3 * size)))
+
+
+def _data(leaf: Any) -> Any:
+    return jax.eval_shape(jax.random.key_data, leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+
+def memory() -> int:
+    """Bytes of memory of the default device."""
+    device = jax.devices()[0]
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

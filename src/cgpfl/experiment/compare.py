@@ -1,0 +1,384 @@
+"""Compare methods: one federation, the same start and minibatches for all, several seeds in one program.
+
+A comparison's folder holds
+
+    config.toml          complete and re-runnable, with a section [compare]
+    table.csv, table.md  the methods, best first
+    summary.json         the same with everything behind it: each seed, settings, what a search tried
+    history.csv          one row a method, seed and evaluated round
+    figures/*.png
+    methods/NAME.safetensors   records of each finished method: a comparison that was stopped goes on after them
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cgpfl.algorithms import METHODS
+from cgpfl.data import FederatedData
+from cgpfl.engine import Simulation
+from cgpfl.engine.together import Run, Together, how_many_fit
+from cgpfl.errors import CgpflError
+from cgpfl.experiment.checkpoint import load_arrays, save_arrays, write
+from cgpfl.experiment.config import Experiment, Named, from_dict, read_toml, to_toml
+from cgpfl.experiment.folder import RunFolder, finite, parameters
+from cgpfl.experiment.records import Cost, Records
+from cgpfl.experiment.run import Pace, Progress, Stopped, checked, interrupts
+from cgpfl.experiment.table import LEVEL, Runs, default_target, ranking
+from cgpfl.experiment.tune import candidates, space
+from cgpfl.hyper import from_values, hyper
+from cgpfl.models import Model, as_model
+
+ALWAYS = ("local", "fedavg")
+"""Shown beside every result: without them a personalised number means nothing."""
+PUBLIC, VALIDATION = 0.1, 0.2
+"""Shares taken where a method, or a search, needs such samples and the data has none."""
+
+
+@dataclass(frozen=True)
+class Comparing:
+    """``[compare]``: what a comparison is beside its experiment."""
+
+    seeds: int = hyper(3, "runs of every method, with seeds seed, seed + 1, …", low=1, high=1000)
+    target: float = hyper(0.0, "accuracy whose first round is noted; 0 = what local training ends with", low=0, high=1)
+    tune: int = hyper(0, "settings tried for each method, chosen on validation samples; 0 = none", low=0, high=1000)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A finished comparison."""
+
+    folder: Path
+    table: pd.DataFrame
+    """One row a method, best first (see :func:`cgpfl.experiment.table.ranking`)."""
+    target: float
+    runs: dict[str, Runs]
+    notes: list[str]
+    data: dict[str, Any]
+
+
+def compare(
+    methods: Sequence[str] | str = "all",
+    data: str = "digits",
+    split: str = "rotation",
+    model: str = "mlr",
+    *,
+    seeds: int = 3,
+    tune: int = 0,
+    target: float = 0.0,
+    out: str | Path,
+    on_progress: Callable[[Progress], None] | None = None,
+    **settings: Any,
+) -> Compared:
+    """Compare ``methods`` (names, or "all") by name on a named set and split; see ``cgpfl compare --help``.
+
+    ``seeds`` runs of each; ``tune`` settings tried for each on validation samples (0 = as they are);
+    further settings are the experiment's (rounds, seed, participation, ...).
+    """
+    names = [methods] if isinstance(methods, str) else list(methods)
+    values = {
+        "data": {"source": data, "split": split},
+        "model": {"name": model},
+        "method": [{"name": n} for n in chosen(names)],
+        "compare": {"seeds": seeds, "tune": tune, "target": target},
+        **settings,
+    }
+    return run_comparison(*from_config(values, "compare"), Path(out), on_progress)
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """Method names with "all" replaced by all there are."""
+    return [n for name in names for n in (METHODS if name == "all" else [name])]
+
+
+def from_config(values: dict[str, Any], where: str) -> tuple[Experiment, Comparing]:
+    """A checked experiment and its section [compare]."""
+    rest = dict(values)
+    section = rest.pop("compare", {})
+    if isinstance(section, dict):
+        section = {k: v for k, v in section.items() if k != "notes"}
+    comparing = from_values(Comparing, section, f"{where}: compare")
+    return from_dict(rest, where), comparing
+
+
+def completed(experiment: Experiment, comparing: Comparing) -> tuple[Experiment, list[str]]:
+    """The experiment with what every comparison has, and notes on what was added."""
+    notes: list[str] = []
+    methods, data = experiment.methods(), experiment.data
+    there = {type(m): label for label, m in methods.items()}
+    missing = [name for name in ALWAYS if type(METHODS[name]) not in there]
+    needy = [label for label, m in methods.items() if getattr(m, "needs_public", False)]
+    if needy and not data.public:
+        data = dataclasses.replace(data, public=PUBLIC)
+        notes.append(f"{PUBLIC:.0%} of all samples are public, for {', '.join(needy)} (data.public)")
+    if comparing.tune and not data.validation:
+        data = dataclasses.replace(data, validation=VALIDATION)
+        notes.append(f"{VALIDATION:.0%} of each client's samples are for validation (data.validation)")
+    if missing:
+        notes.append(f"{' and '.join(missing)} added: always shown")
+    added = tuple(Named(name, name) for name in missing)
+    return dataclasses.replace(experiment, data=data, method=added + experiment.method), notes
+
+
+def run_comparison(
+    experiment: Experiment,
+    comparing: Comparing,
+    out: Path,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Compared:
+    """Compare the experiment's methods into the new folder ``out``. Everything is checked before it is created."""
+    experiment, notes = completed(experiment, comparing)
+    problem = _build(experiment, comparing)
+    folder = RunFolder.create(out)
+    config = experiment.complete(problem.data[0], parameters(problem.model.settings()))
+    config["compare"] = {**parameters(comparing), "notes": notes}
+    write(folder.path / "config.toml", to_toml(config).encode())
+    return _run(problem, folder.path, notes, on_progress)
+
+
+def resume_comparison(path: Path, on_progress: Callable[[Progress], None] | None = None) -> Compared:
+    """Continue a comparison from its folder: finished methods are kept."""
+    values = read_toml(path / "config.toml")
+    notes = list(values["compare"].get("notes", []))
+    experiment, comparing = from_config(values, str(path / "config.toml"))
+    return _run(_build(experiment, comparing), path, notes, on_progress)
+
+
+def is_comparison(path: Path) -> bool:
+    """Whether a folder holds a comparison."""
+    config = path / "config.toml"
+    return config.exists() and "compare" in read_toml(config)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    experiment: Experiment
+    comparing: Comparing
+    data: list[FederatedData]
+    """A federation a seed; the same object where the split has a seed of its own."""
+    model: Model
+    methods: dict[str, Any]
+
+    @property
+    def seeds(self) -> list[int]:
+        return [self.experiment.seed + i for i in range(self.comparing.seeds)]
+
+
+def _build(experiment: Experiment, comparing: Comparing) -> _Problem:
+    methods = experiment.methods()
+    seeds = [experiment.seed + i for i in range(comparing.seeds)]
+    if experiment.data.seed == "same":
+        data = [experiment.data.build(seed) for seed in seeds]
+    else:
+        data = [experiment.data.build(seeds[0])] * len(seeds)
+    model = as_model(experiment.model.name, data[0].shape, data[0].classes, **experiment.model.settings)
+    return _Problem(
+        experiment, comparing, data, model, {label: checked(m, data[0], experiment) for label, m in methods.items()}
+    )
+
+
+def _run(problem: _Problem, path: Path, notes: list[str], on_progress: Callable[[Progress], None] | None) -> Compared:
+    runs: dict[str, Runs] = {}
+    (path / "methods").mkdir(exist_ok=True)
+    with interrupts() as stop:
+        for label, method in problem.methods.items():
+            file = path / "methods" / f"{label}.safetensors"
+            if not file.exists():
+                _save(file, _run_method(problem, label, method, on_progress, stop))
+            runs[label] = _load(file, problem)
+    return _finish(problem, path, runs, notes)
+
+
+def _run_method(
+    problem: _Problem,
+    label: str,
+    method: Any,
+    on_progress: Callable[[Progress], None] | None,
+    stop: Callable[[], bool],
+) -> Runs:
+    """All seeds of one method, and of every setting a search tries."""
+    experiment, began = problem.experiment, time.perf_counter()
+    settings = [method]
+    if problem.comparing.tune:
+        settings = candidates(method, problem.comparing.tune, lambda m: checked(m, problem.data[0], experiment))
+    todo = [Run(m, d, s) for m in settings for d, s in zip(problem.data, problem.seeds, strict=True)]
+    engine = experiment.engine()
+    del engine["seed"]
+    size = how_many_fit(todo[0], problem.model)
+    done: list[tuple[Records, int, int]] = []  # records, answers, diverged (or -1)
+    for first in range(0, len(todo), size):
+        part = todo[first : first + size]
+        together = Together(part, problem.model, **engine)
+        state, t, pace = together.start(), 0, Pace()
+        records = [Records() for _ in part]
+        while t < experiment.rounds and bool((state.diverged < 0).any()):
+            end, start = min(t + pace.length, together.furthest(t)), time.perf_counter()
+            state, values, due = together.advance(state, t, end)
+            pace.took(end - t, time.perf_counter() - start)
+            for own, (block, rounds) in zip(records, together.split(state, values, due), strict=True):
+                own.add(rounds, block)
+            t = end
+            if on_progress is not None:
+                told = (first + t / experiment.rounds * len(part)) / len(todo)
+                accuracy = _mean_accuracy(records, part)
+                progress = (round(told * experiment.rounds), experiment.rounds, accuracy, time.perf_counter() - began)
+                on_progress(Progress(label, *progress, pace.speed))
+            if stop():
+                raise Stopped(label)
+        done += [(own, int(a), int(bad)) for own, a, bad in zip(records, state.answers, state.diverged, strict=True)]
+    best, tried = _choose(settings, todo, done, len(problem.seeds))
+    kept = done[best * len(problem.seeds) : (best + 1) * len(problem.seeds)]
+    traffic = Simulation(settings[best], problem.data[0], problem.model, **experiment.engine())
+    cost = traffic.traffic()
+    return Runs(
+        label=label,
+        seeds=problem.seeds,
+        records=[own for own, _, _ in kept],
+        samples=[d.test.counts for d in problem.data],
+        cost=Cost(cost.message, cost.upload, cost.gradients, traffic.static.cohort),
+        answers=[answers for _, answers, _ in kept],
+        rounds=[experiment.rounds if bad < 0 else bad + 1 for _, _, bad in kept],
+        diverged=[None if bad < 0 else bad + 1 for _, _, bad in kept],
+        seconds=time.perf_counter() - began,
+        settings=parameters(settings[best]),
+        tried=tried,
+        ari=[_ari(own, d) for (own, _, _), d in zip(kept, problem.data, strict=True)],
+    )
+
+
+def _choose(
+    settings: list[Any], todo: list[Run], done: list[tuple[Records, int, int]], seeds: int
+) -> tuple[int, list[dict[str, Any]]]:
+    """The setting with the best mean validation accuracy over seeds → (its place, all that were tried)."""
+    if len(settings) == 1:
+        return 0, []
+    tried = []
+    for i, method in enumerate(settings):
+        each = []
+        for run, (records, _, bad) in zip(todo[i * seeds :][:seeds], done[i * seeds :][:seeds], strict=True):
+            assert run.data.validation is not None
+            right = np.nan if bad >= 0 else records.values["validation_correct"][-1].sum()
+            each.append(float(right / run.data.validation.counts.sum()))
+        values = {name: float(getattr(method, name)) for name in space(method)}
+        tried.append({**values, "validation_accuracy": float(np.mean(each))})
+    found = np.array([t["validation_accuracy"] for t in tried])
+    return int(np.argmax(np.where(np.isnan(found), -1.0, found))), tried
+
+
+def _mean_accuracy(records: list[Records], runs: list[Run]) -> float | None:
+    each = [
+        r.values["correct"][-1].sum() / run.data.test.counts.sum()
+        for r, run in zip(records, runs, strict=True)
+        if r.rounds
+    ]
+    return float(np.mean(each)) if each else None
+
+
+def _ari(records: Records, data: FederatedData) -> float | None:
+    if data.context is None or "context" not in records.values or not records.rounds:
+        return None
+    from sklearn.metrics import adjusted_rand_score
+
+    return float(adjusted_rand_score(data.context, records.values["context"][-1]))
+
+
+def _save(file: Path, runs: Runs) -> None:
+    """A finished method."""
+    plain = ("label", "seeds", "answers", "rounds", "diverged", "seconds", "settings", "tried", "ari")
+    facts: dict[str, Any] = {name: getattr(runs, name) for name in plain}
+    facts["cost"] = dataclasses.asdict(runs.cost)
+    facts["evaluated"] = [r.rounds for r in runs.records]
+    arrays = {f"{i}/{k}": v for i, r in enumerate(runs.records) for k, v in r.values.items()}
+    save_arrays(file, arrays, facts)
+
+
+def _load(file: Path, problem: _Problem) -> Runs:
+    arrays, facts = load_arrays(file)
+    records = [
+        Records(rounds, {k.partition("/")[2]: v for k, v in arrays.items() if k.startswith(f"{i}/")})
+        for i, rounds in enumerate(facts.pop("evaluated"))
+    ]
+    cost = Cost(**facts.pop("cost"))
+    if facts["seeds"] != problem.seeds:
+        raise CgpflError(f"comparison {file}: has seeds {facts['seeds']}, the configuration {problem.seeds}")
+    return Runs(records=records, samples=[d.test.counts for d in problem.data], cost=cost, **facts)
+
+
+def _finish(problem: _Problem, path: Path, runs: dict[str, Runs], notes: list[str]) -> Compared:
+    """Table, summary, history and figures."""
+    target = problem.comparing.target or default_target(runs)
+    table = ranking(runs, target)
+    data = problem.data[0].summary()
+    write(path / "table.csv", table.to_csv(index=False).encode())
+    write(path / "table.md", markdown(table, target, len(problem.seeds)).encode())
+    histories = [r.history(float(getattr(problem.methods[m], "prox", 0.0))) for m, r in runs.items()]
+    history = pd.concat([h for h in histories if len(h)], ignore_index=True)
+    columns = ["method", "seed", *(c for c in history.columns if c not in ("method", "seed"))]
+    write(path / "history.csv", history[columns].to_csv(index=False).encode())
+    summary = {
+        "data": data,
+        "model": {"name": problem.experiment.model.name, **problem.model.settings()},
+        "seeds": problem.seeds,
+        "rounds": problem.experiment.rounds,
+        "target": target,
+        "notes": notes,
+        "methods": {
+            str(row["method"]): {
+                **{k: v for k, v in row.items() if k != "method"},
+                "each_seed": runs[str(row["method"])].accuracy().tolist(),
+                "ari": runs[str(row["method"])].ari,
+                "settings": runs[str(row["method"])].settings,
+                "tried": runs[str(row["method"])].tried,
+            }
+            for row in table.to_dict("records")
+        },
+    }
+    write(path / "summary.json", (json.dumps(finite(summary), indent=2, allow_nan=False) + "\n").encode())
+    from cgpfl.report.comparison import draw
+
+    draw(path)
+    return Compared(path, table, target, runs, notes, data)
+
+
+def markdown(table: pd.DataFrame, target: float, seeds: int) -> str:
+    """The table as Markdown."""
+    head = ["method", "accuracy", "mean", "worst tenth", f"rounds to {100 * target:.1f} %", "MB", "gradients", "s", ""]
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * 7 + "---|"]
+    for i, row in enumerate(table.to_dict("records")):
+        lines.append("| " + " | ".join(cells({str(k): v for k, v in row.items()}, i == 0, seeds)) + " |")
+    if seeds > 1:
+        lines += ["", f"≈: not told apart from the best over {seeds} seeds (paired t-test, {LEVEL:.0%})"]
+    return "\n".join(lines) + "\n"
+
+
+def cells(row: dict[str, Any], best: bool, seeds: int) -> list[str]:
+    """A row of the table as text."""
+
+    def percent(value: float) -> str:
+        return "–" if np.isnan(value) else f"{100 * value:.1f}"
+
+    accuracy = percent(row["accuracy"]) + (f" ± {100 * row['std']:.1f}" if seeds > 1 and row["diverged"] == 0 else "")
+    if row["diverged"]:
+        accuracy = "diverged" if row["diverged"] == seeds else f"diverged {row['diverged']}/{seeds}"
+    rounds = "–" if np.isnan(row["rounds_to_target"]) else f"{row['rounds_to_target']:.0f}"
+    mark = "best" if best and seeds > 1 and row["diverged"] == 0 else "≈" if row["tied"] else ""
+    return [
+        row["method"],
+        accuracy,
+        percent(row["mean"]),
+        percent(row["worst_tenth"]),
+        rounds,
+        f"{row['megabytes']:.1f}",
+        f"{row['gradients'] / 1e3:.0f}k",
+        f"{row['seconds']:.1f}",
+        mark,
+    ]

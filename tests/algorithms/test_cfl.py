@@ -90,7 +90,7 @@ LEFT, RIGHT = [-1.0, 0], [1.0, 0]
 
 def groups(updates, samples=(1, 1, 1, 1), assignment=(0, 0, 0, 0), slots=3, heard=True):
     return Groups(
-        models={"w": jnp.zeros((slots, 2))},
+        models={"w": jnp.arange(2.0 * slots).reshape(slots, 2)},
         assignment=jnp.asarray(assignment),
         k=jnp.int32(max(assignment) + 1),
         updates={"w": jnp.asarray(updates, jnp.float32)},
@@ -116,6 +116,7 @@ def test_when_a_group_is_split(updates, samples, rest, unrest, split):
     after = regroup(CFL(rest=rest, unrest=unrest), groups(updates, samples))
     assert after.k == 1 + split
     np.testing.assert_array_equal(after.assignment, [0, 0, 1, 1] if split else [0, 0, 0, 0])
+    np.testing.assert_array_equal(after.models["w"][1], [0, 1] if split else [2, 3])  # both parts have the one model
 
 
 def test_what_is_never_split():

@@ -12,8 +12,8 @@ from cgpfl.data import FederatedData
 from cgpfl.engine import Simulation
 from helpers import quadratic
 
-# Clusters {0, 3}, {1, 4}, {2, 5}: seen from where FedAvg stands after the warm-up they lie in three directions
-CENTRES = np.array([[-10, 0.5], [8, 9], [8, -9], [-11, -0.5], [8.5, 8], [7.5, -8.5]])
+# Clusters {0, 3}, {1, 4}, {2, 5}: in three directions from where FedAvg stands after the warm-up, in one from the start
+CENTRES = np.array([[-10, 0.5], [8, 9], [8, -9], [-11, -0.5], [8.5, 8], [7.5, -9.5]]) + 40
 SIZES = np.array([1, 2, 1, 3, 1, 2])
 WARMUP, ROUNDS = 3, 6
 
@@ -80,7 +80,7 @@ regroup = jax.jit(lambda method, server: method.regroup(server))
 
 def groups(updates, slots=6, round=1):
     return Groups(
-        models={"w": jnp.full((slots, 2), 7.0)},
+        models={"w": jnp.zeros((slots, 2)).at[0].set(7.0)},
         assignment=jnp.zeros(6, jnp.int32),
         k=jnp.int32(1),
         updates={"w": jnp.asarray(updates, jnp.float32)},

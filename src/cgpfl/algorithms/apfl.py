@@ -41,6 +41,10 @@ class APFL(FedAvg):
 
     name = "apfl"
     citation = "Deng et al., 2020"
+    when = (
+        "Clients that differ in how much the others can help them. Adaptive shares drift to the own model "
+        "when data is scarce."
+    )
 
     mixture: float = hyper(0.5, "a: share of the own model, at the start", low=0, high=1, tune=(0.1, 0.9))
     adaptive: bool = hyper(True, "learn a; false = keep it")

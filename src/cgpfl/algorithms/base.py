@@ -183,6 +183,8 @@ class Method:
     name: str = ""
     """Name on the command line."""
     citation: str = ""
+    when: str = ""
+    """When to use it, in a sentence or two."""
     needs_public: bool = False
     """Whether the method needs samples that everybody has, ``task.public``."""
     reveals: bool = False

@@ -36,9 +36,13 @@ class CFL(GroupedFedAvg):
 
     name = "cfl"
     citation = "Sattler et al., TNNLS 2020"
+    when = (
+        "Groups of clients that disagree, their number unknown, and FedAvg as a start; two thresholds must "
+        "fit the model."
+    )
 
     rest: float = hyper(0.1, "ε₁: a group may be split when its mean update is shorter", above=0, tune=(0.03, 1.0))
-    unrest: float = hyper(0.7, "ε₂: … and its longest update is longer", low=0)
+    unrest: float = hyper(0.6, "ε₂: … and its longest update is longer", low=0)
     linkage: str = hyper("complete", "how groups of the dendrogram are compared", words=LINKAGES)
 
     def regroup(self, server: Groups) -> Groups:

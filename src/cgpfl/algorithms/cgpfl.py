@@ -67,6 +67,10 @@ class CGPFL(Method):
 
     name = "cgpfl"
     citation = "Tang et al., IJCAI 2022"
+    when = (
+        'Clients fall into a few hidden groups and still differ inside them. With contexts="auto" their '
+        "number is found."
+    )
 
     contexts: int | str | tuple[int, ...] = hyper(
         4,

@@ -39,6 +39,7 @@ class DAPPER(SGDMethod):
 
     name = "dapper"
     citation = "Mansour et al., 2020"
+    when = "Public, labelled samples of the same kind exist and clients have little data; no exchange is possible."
     needs_public = True
 
     grid: int = hyper(5, "r: shares λ tried, from 0 to 1", low=2)

@@ -29,6 +29,7 @@ class Ditto(FedAvg):
 
     name = "ditto"
     citation = "Li et al., ICML 2021"
+    when = "A global model is wanted anyway, and each client should get a robust personal one beside it."
 
     prox: float = hyper(1.0, "λ: pull of the personal model towards the global one", low=0, tune=(0.01, 10.0))
     personal_rate: float = hyper(0.1, "η_p: rate of the personal model's steps", above=0, tune=(0.01, 1.0))

@@ -24,6 +24,7 @@ class FedAvg(SGDMethod):
 
     name = "fedavg"
     citation = "McMahan et al., AISTATS 2017"
+    when = "Clients that are alike, or when one model for all is the goal. The baseline of everything federated."
 
     def init_server(self, task: Task, key: Array) -> Tree:
         """The server's state is the model."""

@@ -41,6 +41,10 @@ class FedMD(SGDMethod):
 
     name = "fedmd"
     citation = "Li & Wang, 2019"
+    when = (
+        "Models that must not or cannot be exchanged: other architectures, or few classes and a large model. "
+        "Needs public samples."
+    )
     needs_public = True
 
     digest_rate: float = hyper(0.01, "rate of the steps towards the consensus", above=0, tune=(0.001, 0.02))

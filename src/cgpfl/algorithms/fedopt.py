@@ -76,6 +76,10 @@ class FedOpt(FedAvg):
 
     name = "fedopt"
     citation = "Reddi et al., ICLR 2021"
+    when = (
+        "As FedAvg, where it converges slowly: sparse or badly scaled gradients (adam, yogi, adagrad), few "
+        "clients a round (momentum)."
+    )
 
     optimizer: str = hyper("adam", "the server's optimizer", words=OPTIMIZERS)
     server_rate: float = hyper(0.03, "η: rate of the server's step", above=0, tune=(0.003, 1.0))

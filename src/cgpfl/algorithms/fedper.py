@@ -54,6 +54,10 @@ class FedPer(FedAvg):
 
     name = "fedper"
     citation = "Arivazhagan et al., 2019"
+    when = (
+        "Deep models whose lower layers suit everybody while labels or outputs differ. Of no use with a "
+        "one-layer model."
+    )
 
     private: int = hyper(1, "how many of the last layers stay private", low=0)
     named: str = hyper("", "private layers by name, separated by commas, instead of the last ones")

@@ -33,6 +33,7 @@ class FLHC(GroupedFedAvg):
 
     name = "fl-hc"
     citation = "Briggs et al., IJCNN 2020"
+    when = "Groups of clients that disagree, found once and early; a distance threshold says how fine."
 
     warmup: int = hyper(10, "n: rounds of FedAvg before the clustering", low=0)
     metric: str = hyper("cosine", "distance between updates", words=METRICS)

@@ -58,6 +58,7 @@ class HypCluster(IFCA):
 
     name = "hypcluster"
     citation = "Mansour et al., 2020"
+    when = "As IFCA, where independent random starts collapse onto few models."
 
     weighted: bool = hyper(True, "average by sample count, as in the paper; false = clients count the same")
     seed_steps: int = hyper(50, "minibatch steps that train a client's model for the start", low=1)

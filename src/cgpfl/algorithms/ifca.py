@@ -50,6 +50,9 @@ class IFCA(SGDMethod):
 
     name = "ifca"
     citation = "Ghosh et al., NeurIPS 2020"
+    when = (
+        "A known number of groups whose clients can tell by their loss which model is theirs. K times the traffic down."
+    )
 
     contexts: int = hyper(4, "K: number of models", low=1)
     weighted: bool = hyper(False, "average by sample count; false = clients count the same, as in the paper")

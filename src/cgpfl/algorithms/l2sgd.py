@@ -57,6 +57,10 @@ class L2SGD(Method):
 
     name = "l2sgd"
     citation = "Hanzely & Richtárik, 2020"
+    when = (
+        "A clear trade-off between local and global by one number, with little communication; clients that "
+        "all take part."
+    )
     reveals = True
 
     rate: float = hyper(0.09, "α/n: rate of a full step", above=0, tune=(0.01, 1.0))

@@ -1,8 +1,10 @@
 """Local training: every client alone. The baseline that every personalised result must beat.
 
-client i    R times: θ_i ← θ_i − η ∇f_i(θ_i; minibatch)
-server      nothing
-personal    θ_i
+    client i    R times: θ_i ← θ_i − η ∇f_i(θ_i; minibatch)
+    server      nothing
+    personal    θ_i
+
+Nothing is sent. Whatever a federation gains, it must gain over this.
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ class Local(SGDMethod):
 
     name = "local"
     citation = "no exchange"
+    when = (
+        "Always run it: it is what a client gets without taking part. Hard to beat where clients have much "
+        "data, or few classes each."
+    )
 
     def init_server(self, task: Task, key: Array) -> tuple[()]:
         """The server knows nothing."""

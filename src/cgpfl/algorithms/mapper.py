@@ -43,6 +43,7 @@ class MAPPER(FedAvg):
 
     name = "mapper"
     citation = "Mansour et al., 2020"
+    when = "As APFL, where the share should be chosen by samples kept back instead of by gradient."
 
     grid: int = hyper(4, "r: shares λ tried", low=1)
     holdout: float = hyper(0.2, "share of its training samples a client chooses λ by", low=0, high=0.9)

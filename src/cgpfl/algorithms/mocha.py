@@ -60,6 +60,7 @@ class MOCHA(SGDMethod):
 
     name = "mocha"
     citation = "Smith et al., NIPS 2017"
+    when = "Few clients with linear models that are related in unknown ways; the server may know every model."
     reveals = True
 
     relate: float = hyper(1e-3, "λ₁: weight of the relations between clients", low=0, tune=(1e-5, 1e-2))

@@ -30,6 +30,7 @@ class PerFedAvg(FedAvg):
 
     name = "per-fedavg"
     citation = "Fallah et al., NeurIPS 2020"
+    when = "New clients should get a good model after one step on their data, without having taken part."
 
     order: str = hyper("hf", "hf = Hessian by differences of gradients; fo = first order", words=("hf", "fo"))
     adapt_rate: float = hyper(0.1, "α: rate of the step that personalises", above=0, tune=(0.01, 1.0))

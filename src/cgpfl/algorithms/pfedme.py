@@ -30,6 +30,7 @@ class PFedMe(Method):
 
     name = "pfedme"
     citation = "Dinh et al., NeurIPS 2020"
+    when = "Personal models around one global model, by a proximal term; it needs more gradients and rounds than Ditto."
 
     prox: float = hyper(12.0, "λ: pull of the personal model towards the global one", low=0, tune=(1.0, 15.0))
     personal_rate: float = hyper(0.1, "η: rate of the personal model's steps", above=0, tune=(0.01, 0.12))

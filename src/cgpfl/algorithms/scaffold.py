@@ -57,6 +57,9 @@ class SCAFFOLD(SGDMethod):
 
     name = "scaffold"
     citation = "Karimireddy et al., ICML 2020"
+    when = (
+        "One global model over unequal clients with many local steps, most of which take part often. Twice the traffic."
+    )
 
     server_rate: float = hyper(1.0, "η_g: rate of the server's step", above=0, tune=(0.3, 1.5))
 

@@ -49,7 +49,7 @@ def title(summary: dict[str, Any]) -> str:
 
 
 def ranking(picture: Any, summary: dict[str, Any]) -> None:
-    """One line a method, best on top: mean, spread and each seed (those tied with the best are filled), and its cost."""
+    """One line a method, best on top: mean and each seed (filled: tied with the best), and what it costs."""
     methods = summary["methods"]
     axes, sent, work = picture.subplots(1, 3, sharey=True, width_ratios=(6, 1, 1))
     places = np.arange(len(methods), 0, -1)
@@ -72,7 +72,7 @@ def ranking(picture: Any, summary: dict[str, Any]) -> None:
     axes.set_yticks(places, list(methods))
     axes.set_ylim(0.3, len(methods) + 0.7)
     axes.set_xlabel("test accuracy of the clients' models (%), mean and each seed")
-    for side, key, label, unit in ((sent, "megabytes", "MB", 1.0), (work, "gradients", "1000 gradients", 1e3)):
+    for side, key, label, unit in ((sent, "megabytes", "MB", 1.0), (work, "gradients", "gradients, k", 1e3)):
         side.barh(places, [facts[key] / unit for facts in methods.values()], color=COLOURS[7], alpha=0.6, height=0.6)
         side.set_xlabel(label)
         side.tick_params(axis="y", length=0)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import cgpfl
-from cgpfl.algorithms import METHODS, allowed, hyper_parameters
+from cgpfl.algorithms import METHODS, allowed, describe, hyper_parameters
 from cgpfl.engine import Simulation
 from cgpfl.models import as_model
 from cgpfl.tree import nbytes
@@ -70,12 +70,12 @@ def costs(names: list[str]) -> list[str]:
     """What one client sends, receives and computes in a round: MLR on digits, 40 clients."""
     data = cgpfl.make_data("digits", "rotation", public=0.1, seed=0)
     model = as_model("mlr", data.shape, data.classes)
-    rows = ["| | down | up | gradients |", "|---|--:|--:|--:|"]
+    rows = ["| | models down | models up | gradients |", "|---|--:|--:|--:|"]
     for name in names:
         simulation = Simulation(METHODS[name], data, model, rounds=1)
         traffic, one = simulation.traffic(), nbytes(simulation.task.initial)
-        down, up = (f"{size / one:.3g} models" if size else "nothing" for size in (traffic.message, traffic.upload))
-        rows.append(f"| `{name}` | {down} | {up} | {traffic.gradients:.3g} |")
+        sizes = [f"{size / one:.3g}" for size in (traffic.message, traffic.upload)]
+        rows.append(f"| `{name}` | {' | '.join(sizes)} | {traffic.gradients:.3g} |")
     return rows
 
 
@@ -119,7 +119,8 @@ def write(page: Page, results: dict[str, Any]) -> str:
         "Set one by `--set NAME.KEY=VALUE`. *Searched*: the range of `cgpfl compare --tune`.",
         "## Cost of a round",
         "\n".join(costs(page.names)),
-        "One client, with MLR on digits and 40 clients; a model is its parameters. Gradients are of minibatches.",
+        "One client, with MLR on digits and 40 clients. What is sent is counted in models (650 numbers), gradients are of "
+        "minibatches.",
         "## What to expect on digits",
         "\n".join(expected(page.names, results)),
         f"Test accuracy in % (clients' own models, pooled, last of 200 rounds), mean ± standard deviation over {seeds} "
@@ -144,15 +145,13 @@ def index(all_pages: list[Page], results: dict[str, Any]) -> str:
     for page in all_pages:
         for name in page.names:
             method = METHODS[name]
-            doc = (type(method).__doc__ or "").splitlines()[0]
             cells = " | ".join(f"{of['methods'][name]['accuracy']:.1f}" for of in results.values())
-            lines.append(f"| [`{name}`]({page.name}.md) | {method.citation} | {doc} | {cells} |")
+            lines.append(f"| [`{name}`]({page.name}.md) | {method.citation} | {describe(method)} | {cells} |")
     seeds = {split: of["seeds"] for split, of in results.items()}
     lines += ["", f"Seeds: {', '.join(f'{split} {s}' for split, s in seeds.items())}."]
     some = next(iter(results))
-    lines += [
-        f"Command: `{COMMAND.format(split=some, seeds=len(seeds[some]))}`. These pages: `python docs/generate.py`."
-    ]
+    command = COMMAND.format(split=some, seeds=len(seeds[some]))
+    lines += [f"Command: `{command}`. These pages: `python docs/generate.py`."]
     return "\n".join(lines) + "\n"
 
 
@@ -179,6 +178,7 @@ def everything() -> dict[str, str]:
 
 
 def main() -> None:
+    """Write the pages."""
     parser = argparse.ArgumentParser(description="Write docs/methods.")
     parser.add_argument("--from", dest="folders", nargs="+", type=Path, help="folders of cgpfl compare --methods all")
     args = parser.parse_args()

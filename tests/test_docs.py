@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[1] / "docs"
-sys.path.insert(0, str(DOCS))
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 
 import generate
 
 from cgpfl.algorithms import METHODS
+
+DOCS = Path(generate.__file__).parent
 
 
 def test_pages_are_up_to_date():

@@ -120,14 +120,14 @@ def resume(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run fol
 @app.command()
 def methods(name: Annotated[str | None, typer.Argument(help="Show this method's hyper-parameters.")] = None) -> None:
     """List the methods, or the hyper-parameters of one."""
-    from cgpfl.algorithms import METHODS, allowed, get_method, hyper_parameters
+    from cgpfl.algorithms import METHODS, allowed, describe, get_method, hyper_parameters
     from cgpfl.terminal import table
 
     if name is None:
-        rows = [(label, m.citation, (type(m).__doc__ or "").splitlines()[0]) for label, m in METHODS.items()]
-        table(["method", "paper", "what it does"], rows)
+        table(["method", "paper", "what it does"], [(label, m.citation, describe(m)) for label, m in METHODS.items()])
         return
     method = get_method(name)
+    typer.echo(f"{describe(method)}\n{method.citation}\n\nWhen to use it: {method.when}\n")
     fields = hyper_parameters(method).items()
     facts = [(key, str(getattr(method, key)), allowed(f), f.metadata["meaning"]) for key, f in fields]
     table(["hyper-parameter", "default", "allowed", "meaning"], facts)

@@ -124,15 +124,15 @@ def from_values(cls: type[T], values: Any, where: str) -> T:
     return made
 
 
-def replace(method: T, settings: dict[str, Any]) -> T:
-    """A copy of ``method`` with other hyper-parameters, checked."""
+def replace(method: T, settings: dict[str, Any], label: str | None = None) -> T:
+    """A copy of ``method`` with other hyper-parameters, checked; ``label`` names it in errors."""
     known = hyper_parameters(method)
-    label = getattr(method, "name", type(method).__name__)
+    label = label or getattr(method, "name", "") or type(method).__name__
     for name in settings:
         if name not in known:
             raise CgpflError(f"{label}: no hyper-parameter {name!r}; it has {', '.join(known)}")
     changed: T = dataclasses.replace(method, **{n: _plain(v, known[n]) for n, v in settings.items()})  # type: ignore[type-var]
-    validate(changed)
+    validate(changed, label)
     return changed
 
 

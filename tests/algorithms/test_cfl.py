@@ -97,6 +97,7 @@ def groups(updates, samples=(1, 1, 1, 1), assignment=(0, 0, 0, 0), slots=3, hear
         samples=jnp.asarray(samples, jnp.float32),
         fresh=jnp.full(4, heard),
         round=jnp.int32(1),
+        changed=jnp.int32(0),
         settled=jnp.bool_(False),
     )
 
@@ -159,3 +160,16 @@ def test_the_groups_of_a_split_wait_anew():
     assert server.k == 2  # 0 is at odds with what 1 said before the split: that does not count
     server = answer(server, [1, 3], [RIGHT, LEFT])
     np.testing.assert_array_equal(server.assignment, [0, 2, 1, 1])
+
+
+def test_who_never_answers_is_not_waited_for_for_ever():
+    """patience = 3, a group from round 1 on: at odds in rounds 1 and 2, split in round 3 by those who were heard."""
+    server = groups(np.zeros((4, 2)), samples=(0, 0, 0, 0), heard=False)
+    method = CFL(rest=0.1, unrest=0.9, patience=3)
+    for t in (1, 2, 3):
+        models = {"w": server.models["w"][server.assignment[jnp.asarray([0, 1, 2])]]}
+        uploads = {"w": models["w"] + jnp.asarray([RIGHT, LEFT, LEFT])}
+        weights = jnp.asarray([2.0, 1, 1])
+        server = method.aggregate(server, uploads, Cohort(jnp.asarray([0, 1, 2]), weights), jax.random.key(0))
+        assert int(server.k) == (2 if t == 3 else 1)
+    np.testing.assert_array_equal(server.assignment, [0, 1, 1, 0])  # 3 stays where it was

@@ -87,6 +87,7 @@ def groups(updates, slots=6, round=1):
         samples=jnp.ones(6),
         fresh=jnp.ones(6, bool),
         round=jnp.int32(round),
+        changed=jnp.int32(0),
         settled=jnp.bool_(False),
     )
 
@@ -130,7 +131,7 @@ def test_no_more_clusters_than_most():
 
 def test_the_clustering_waits_for_absent_clients():
     """n = 1: after round 1 until all were heard, or 2 rounds more; who was not heard stays in the first cluster."""
-    method = FLHC(threshold=3.0, metric="euclidean", warmup=1)
+    method = FLHC(threshold=3.0, metric="euclidean", warmup=1, patience=2)
     step = jax.jit(lambda server, uploads, cohort: method.aggregate(server, uploads, cohort, jax.random.key(0)))
     server = groups(UPDATES, round=0)  # all were heard, but in the warm-up
     ids = jnp.asarray([0, 1, 2, 3])

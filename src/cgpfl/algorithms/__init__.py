@@ -63,7 +63,15 @@ def get_method(name: str, settings: dict[str, Any] | None = None) -> Any:
     """The method called ``name`` with some hyper-parameters changed."""
     if name not in METHODS:
         raise CgpflError(f"no method {name!r}; there are {', '.join(METHODS)}")
-    return replace(METHODS[name], settings or {})
+    return replace(METHODS[name], settings or {}, name)
+
+
+def describe(method: Any) -> str:
+    """What a method does, in a line; where a name stands for other settings than the class's own, those."""
+    line = (type(method).__doc__ or "").splitlines()[0].rstrip(".")
+    own = {n: f.default for n, f in hyper_parameters(method).items()}
+    other = [f"{n} = {getattr(method, n)}" for n in own if getattr(method, n) != own[n]]
+    return f"{line}; {', '.join(other)}" if other else line
 
 
 __all__ = [
@@ -96,6 +104,7 @@ __all__ = [
     "Task",
     "algorithm",
     "allowed",
+    "describe",
     "from_values",
     "get_method",
     "hyper",

@@ -13,7 +13,8 @@ under Privacy Constraints. IEEE TNNLS 2020.
 Complete linkage is what the authors' code uses; their Algorithm 1, which makes the largest similarity
 across the cut as small as possible, is ``linkage="single"``. ε₁ and ε₂ are lengths of updates, so
 they depend on the model, the rate and R. At most one group is split in a round.
-Where only some clients take part, a group is split once all of its members were heard since it exists.
+Where only some clients take part, a group is split once all of its members were heard since it exists, or after
+``patience`` rounds without a split; who was not heard until then stays in its first half.
 """
 
 from __future__ import annotations
@@ -48,20 +49,21 @@ class CFL(GroupedFedAvg):
     def regroup(self, server: Groups) -> Groups:
         """Split the first group that should be."""
         slots = jax.tree.leaves(server.models)[0].shape[0]
-        heard = server.samples > 0
-        members = jax.nn.one_hot(server.assignment, slots).T * heard  # [K, N]
+        everyone = jax.nn.one_hot(server.assignment, slots).T  # [K, N]
+        members = everyone * server.fresh
         weights = members * server.samples
         total = weights.sum(axis=1)
         mean = mix(server.updates, (weights / jnp.where(total > 0, total, 1.0)[:, None]).T)
         longest = (members * norms(server.updates)).max(axis=1)
-        waited = (members * ~server.fresh).sum(axis=1) == 0
+        missing = (everyone * ~server.fresh).sum(axis=1) > 0
+        waited = ~missing | (server.round - server.changed >= self.patience)
         due = (norms(mean) < self.rest) & (longest > self.unrest) & waited & (members.sum(axis=1) > 1)
         due = due & (server.k < slots)
         return jax.lax.cond(due.any(), self._split, lambda s, g: s, server, jnp.argmax(due))
 
     def _split(self, server: Groups, g: Array) -> Groups:
         """Group ``g`` in two; the second takes the next free place."""
-        inside = (server.assignment == g) & (server.samples > 0)
+        inside = (server.assignment == g) & server.fresh
         between = distances(scale(server.updates, inside.astype(jnp.float32)), "cosine")
         side = agglomerate(between, inside, linkage=self.linkage, least=2).labels
         k = server.k
@@ -71,4 +73,5 @@ class CFL(GroupedFedAvg):
             assignment=jnp.where(inside & (side == 1), k, server.assignment),
             k=k + 1,
             fresh=server.fresh & (server.assignment != g),
+            changed=server.round,
         )

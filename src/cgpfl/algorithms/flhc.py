@@ -9,7 +9,7 @@ on Non-IID Data. IJCNN 2020.
     from then on    FedAvg inside each cluster
     personal        the cluster's model
 
-Where only some clients take part, the clustering waits until everyone was heard after round n, or 2n
+Where only some clients take part, the clustering waits until everyone was heard after round n, or ``patience``
 more rounds: who was not heard until then stays in the first cluster.
 """
 
@@ -52,7 +52,7 @@ class FLHC(GroupedFedAvg):
         """Cluster once, when the warm-up is over."""
         # Updates from before the end of the warm-up do not count.
         server = replace(server, fresh=server.fresh & (server.round >= self.warmup))
-        due = (server.round >= self.warmup) & (server.fresh.all() | (server.round >= 3 * self.warmup))
+        due = (server.round >= self.warmup) & (server.fresh.all() | (server.round >= self.warmup + self.patience))
         return jax.lax.cond(due, self._cluster, lambda s: s, server)
 
     def _cluster(self, server: Groups) -> Groups:
@@ -65,5 +65,6 @@ class FLHC(GroupedFedAvg):
             models=repeat(shared, slots),
             assignment=found.labels,
             k=found.k,
+            changed=server.round,
             settled=jnp.bool_(True),
         )

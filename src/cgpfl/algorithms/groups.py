@@ -40,6 +40,7 @@ class Groups:
     samples: Array  # [N] m_i of the clients heard of, else 0
     fresh: Array  # [N] whether the update is of the group the client is in
     round: Array  # rounds in which somebody answered
+    changed: Array  # the round in which groups last changed
     settled: Array  # whether the groups are final
 
 
@@ -48,6 +49,7 @@ class GroupedFedAvg(SGDMethod):
     """FedAvg inside groups of clients; a subclass says how groups are found, in ``regroup``."""
 
     most: int = hyper(16, "groups at most", low=1)
+    patience: int = hyper(50, "rounds to wait for clients that do not answer, before groups are found", low=0)
 
     def init_server(self, task: Task, key: Array) -> Groups:
         """Everybody in one group."""
@@ -60,6 +62,7 @@ class GroupedFedAvg(SGDMethod):
             samples=jnp.zeros(n),
             fresh=jnp.zeros(n, bool),
             round=jnp.int32(0),
+            changed=jnp.int32(0),
             settled=jnp.bool_(False),
         )
 

@@ -31,6 +31,8 @@ def distances(stacked: Tree, metric: str) -> Array:
     if metric == "manhattan":
         points = jnp.concatenate([x.reshape(x.shape[0], -1) for x in jax.tree.leaves(stacked)], axis=1)
         return jax.lax.map(lambda p: jnp.abs(points - p).sum(axis=1), points)
+    if metric == "euclidean":  # from the mean: points far from zero would lose digits
+        stacked = jax.tree.map(lambda x: x - x.mean(axis=0), stacked)
     products = gram(stacked)
     squares = jnp.diagonal(products)
     if metric == "cosine":

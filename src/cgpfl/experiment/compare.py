@@ -96,7 +96,10 @@ def compare(
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """Method names with "all" replaced by all there are."""
+    """Method names, checked, with "all" replaced by all there are."""
+    for name in names:
+        if name not in ("all", *METHODS):
+            raise CgpflError(f"no method {name!r}; there are {', '.join(METHODS)}, or all")
     return [n for name in names for n in (METHODS if name == "all" else [name])]
 
 

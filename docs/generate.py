@@ -119,8 +119,8 @@ def write(page: Page, results: dict[str, Any]) -> str:
         "Set one by `--set NAME.KEY=VALUE`. *Searched*: the range of `cgpfl compare --tune`.",
         "## Cost of a round",
         "\n".join(costs(page.names)),
-        "One client, with MLR on digits and 40 clients. What is sent is counted in models (650 numbers), gradients are of "
-        "minibatches.",
+        "One client, with MLR on digits and 40 clients. What is sent is counted in models (650 numbers); gradients are "
+        "of minibatches.",
         "## What to expect on digits",
         "\n".join(expected(page.names, results)),
         f"Test accuracy in % (clients' own models, pooled, last of 200 rounds), mean ± standard deviation over {seeds} "

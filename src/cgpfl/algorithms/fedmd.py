@@ -66,9 +66,7 @@ class FedMD(SGDMethod):
         params = task.model.init(key) if self.own_start else task.initial
         if not self.start_steps:
             return params
-        return sgd(
-            task, params, public, key, rate=self.rate, steps=self.start_steps, batch_size=min(self.batch_size, 20)
-        )
+        return sgd(task, params, public, key, rate=self.rate, steps=self.start_steps, batch_size=self.batch_size)
 
     def train(self, task: Task, message: Consensus, client: Tree, data: ClientData, key: Array) -> tuple[Array, Tree]:
         """Digest, revisit, and say what the model thinks now."""

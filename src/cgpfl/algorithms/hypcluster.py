@@ -24,7 +24,7 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.groups import group_step
 from cgpfl.algorithms.ifca import IFCA
-from cgpfl.algorithms.steps import losses, sgd
+from cgpfl.algorithms.steps import losses, sgd_some
 from cgpfl.hyper import algorithm, hyper
 from cgpfl.tree import Tree, repeat, take, where
 
@@ -83,12 +83,16 @@ class HypCluster(IFCA):
     ) -> tuple[Upload, tuple[()]]:
         """A model of its own while hypotheses are missing, then R steps from the best one."""
         k, loss = self.choose(task, message, data)
-        model = jax.lax.cond(
-            message.known < self.contexts,
-            lambda: sgd(
-                task, task.initial, data, key, rate=self.rate, steps=self.seed_steps, batch_size=self.batch_size
-            ),
-            lambda: self.descend(task, take(message.models, k), data, key),
+        seeding = message.known < self.contexts
+        model = sgd_some(
+            task,
+            where(seeding, task.initial, take(message.models, k)),
+            data,
+            key,
+            rate=self.rate,
+            steps=jnp.where(seeding, self.seed_steps, self.local_rounds),
+            most=max(self.seed_steps, self.local_rounds),
+            batch_size=self.batch_size,
         )
         return Upload(k, model, loss), ()
 
@@ -114,6 +118,10 @@ class HypCluster(IFCA):
     def personal(self, task: Task, message: Message, client: tuple[()], data: ClientData, key: Array) -> Tree:
         """The hypothesis with the smallest loss on the client's training samples."""
         return take(message.models, self.choose(task, message, data)[0])
+
+    def gradients(self) -> float:
+        """R; while hypotheses are added, ``seed_steps`` instead."""
+        return self.local_rounds
 
     def report(self, server: Server) -> dict[str, Array]:  # type: ignore[override]
         """What each client chose last, and how many hypotheses there are."""

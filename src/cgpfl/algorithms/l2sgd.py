@@ -115,6 +115,11 @@ class L2SGD(Method):
         """(1 − p)/p on average."""
         return float((1 - self.coin) / self.coin)
 
+    def likely_cause(self) -> str:
+        """The rate of a local step is not the one given."""
+        local = float(self.rate) / (1 - float(self.coin))
+        return f"a local step has rate / (1 - coin) = {local:g}, too high for this model and data"
+
 
 class Reduced(NamedTuple):
     """x_i, y_i, J̄_i and Ψ_i; ``known``: whether y_i has been set."""

@@ -60,6 +60,26 @@ def sgd(
     return jax.lax.scan(step, params, jax.random.split(key, steps))[0]
 
 
+def sgd_some(
+    task: Task,
+    params: Tree,
+    data: ClientData,
+    key: Array,
+    *,
+    rate: Array | float,
+    steps: Array,
+    most: int,
+    batch_size: int,
+) -> Tree:
+    """As :func:`sgd`, on the same minibatches, with a number of steps (at most ``most``) known only at run time."""
+    keys = jax.random.split(key, most)
+
+    def step(j: Array, w: Tree) -> Tree:
+        return axpy(-rate, task.grad(w, data.batch(keys[j], batch_size)), w)
+
+    return jax.lax.fori_loop(0, steps, step, params)
+
+
 def over_samples(f: Callable[[Batch], Tree], data: ClientData) -> Tree:
     """The mean over all of a client's samples of a function that is a weighted mean over a batch."""
     longest = data.rows.shape[0]

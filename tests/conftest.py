@@ -5,8 +5,20 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import jax
+
 from cgpfl.data import make_data
 from cgpfl.models import as_model
+
+if jax.default_backend() != "cpu":  # numbers worked out by hand have more digits than tf32
+    jax.config.update("jax_default_matmul_precision", "highest")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_programs():
+    """Forget compiled programs after each file: hundreds of them in one process exhaust its memory maps."""
+    yield
+    jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

@@ -75,7 +75,8 @@ def check_algorithm(method: Any, *, skip: tuple[str, ...] = ()) -> None:
         if name in skip:
             continue
         try:
-            check(suite)
+            with jax.default_matmul_precision("highest"):
+                check(suite)
         except (jax.errors.JAXTypeError, TypeError) as error:
             reason = " ".join(str(error).split("\n")[0].split())
             raise ContractError(f"{suite.name}: {name}: cannot be traced by JAX: {reason}") from error

@@ -10,7 +10,7 @@ Learning. 2020.
 so it alternates as IFCA does, with sample weights. The start decides how it ends; the paper proposes
 one in the manner of k-means++. Here the first K rounds each add a hypothesis: every client trains a model
 of its own from everybody's start, and the server keeps that of one client, drawn with probability
-proportional to m_i · f_i(best hypothesis so far) (the first: to m_i).
+proportional to m_i · f_i(best hypothesis so far) (the first: to m_i), nobody's twice.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Server(NamedTuple):
     models: Tree  # leaves [K, ...]
     known: Array
     assignment: Array  # [N]
+    drawn: Array  # [N] whether a client's model became a hypothesis
 
 
 class Message(NamedTuple):
@@ -65,7 +66,8 @@ class HypCluster(IFCA):
 
     def init_server(self, task: Task, key: Array) -> Server:  # type: ignore[override]
         """No hypothesis yet."""
-        return Server(repeat(task.initial, self.contexts), jnp.int32(0), jnp.zeros(task.clients, jnp.int32))
+        n = task.clients
+        return Server(repeat(task.initial, self.contexts), jnp.int32(0), jnp.zeros(n, jnp.int32), jnp.zeros(n, bool))
 
     def send(self, server: Server, client_id: Array) -> Message:  # type: ignore[override]
         """All hypotheses."""
@@ -99,8 +101,10 @@ class HypCluster(IFCA):
     def aggregate(self, server: Server, uploads: Upload, cohort: Cohort, key: Array) -> Server:  # type: ignore[override]
         """Add a hypothesis, or move each to the mean of those who chose it."""
         weights = cohort.weights.astype(jnp.float32)
-        far = jnp.where(server.known > 0, weights * jnp.maximum(uploads.loss, 0.0), weights)
-        far = jnp.where(far.sum() > 0, far, weights)
+        left = jnp.where(server.drawn[cohort.ids], 0.0, weights)
+        left = jnp.where(left.sum() > 0, left, weights)
+        far = jnp.where(server.known > 0, left * jnp.maximum(uploads.loss, 0.0), left)
+        far = jnp.where(far.sum() > 0, far, left)
         # The draw goes by client, not by place: in another order of clients the same one is drawn.
         noise = jax.vmap(lambda i: jax.random.gumbel(jax.random.fold_in(key, i)))(cohort.ids)
         drawn = jnp.argmax(jnp.where(far > 0, jnp.log(jnp.where(far > 0, far, 1.0)) + noise, -jnp.inf))
@@ -111,7 +115,10 @@ class HypCluster(IFCA):
         moved = group_step(server.models, uploads.model, uploads.choice, by, 1.0)
         seeding = server.known < self.contexts
         new = Server(
-            where(seeding, added, moved), jnp.minimum(server.known + 1, self.contexts).astype(jnp.int32), assignment
+            where(seeding, added, moved),
+            jnp.minimum(server.known + 1, self.contexts).astype(jnp.int32),
+            assignment,
+            server.drawn.at[cohort.ids[drawn]].max(seeding),
         )
         return where(cohort.present.any(), new, server)
 

@@ -22,8 +22,9 @@ $(DONE): requirements.txt pyproject.toml
 run: setup
 	$(BIN)/cgpfl run
 
+# Nearly all of a test's time is compilation: programs here are compiled quickly, not for speed.
 test: setup lint types
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: setup
 	$(BIN)/python -m pytest -n 2 -m slow

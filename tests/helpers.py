@@ -1,7 +1,11 @@
-"""Small problems whose answers can be worked out by hand."""
+"""Small problems whose answers can be worked out by hand, and the command line as a real process."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -39,3 +43,29 @@ def points(centres, samples=2) -> FederatedData:
 
 def quadratic(data: FederatedData, **settings) -> Quadratic:
     return Quadratic(data.shape, data.classes, **settings)
+
+
+# Processes compile as a user's do, whatever the tests themselves are run with.
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+
+
+def cgpfl(*args, cwd=None, code=0):
+    """Run the command line to its end; it must exit with ``code``."""
+    command = [sys.executable, "-m", "cgpfl.cli", *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300, env=ENVIRONMENT)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def start(*args):
+    """Start the command line and return the process."""
+    command = [sys.executable, "-m", "cgpfl.cli", *map(str, args)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT)
+
+
+def summary_without_times(folder):
+    summary = json.loads((folder / "summary.json").read_text())
+    for method in summary["methods"].values():
+        assert method.pop("seconds") >= 0
+    return summary

@@ -1,6 +1,5 @@
 """The command line as a user runs it: real processes, real folders."""
 
-import json
 import os
 import signal
 import subprocess
@@ -13,22 +12,9 @@ import pandas as pd
 import pytest
 from safetensors.numpy import load_file
 
+from helpers import cgpfl, summary_without_times
+
 SMALL = ["--clients", "8", "--set", "data.contexts=2", "--rounds", "6"]
-
-
-def cgpfl(*args, cwd=None, code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "cgpfl.cli", *map(str, args)], capture_output=True, text=True, cwd=cwd, timeout=300
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
-
-
-def summary_without_times(folder):
-    summary = json.loads((folder / "summary.json").read_text())
-    for method in summary["methods"].values():
-        assert method.pop("seconds") >= 0
-    return summary
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +73,7 @@ def test_default_folders_are_numbered(tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--method", "fedprxo"], "no method 'fedprxo'; there are local, fedavg, pfedme, cgpfl, cgpfl-heur"),
+        (["--method", "fedprxo"], "no method 'fedprxo'; there are local, fedavg, fedavgm"),
         (["--set", "cgpfl.prx=1"], "cgpfl: no hyper-parameter 'prx'; it has contexts, prox"),
         (["--set", "roundz=3"], "command line: no setting 'roundz'; there are seed, rounds"),
         (["--set", "data.client=3"], "data: no setting 'client'; there are source, split, clients"),
@@ -223,12 +209,6 @@ def wait_for(condition, process, seconds=180):
         time.sleep(0.02)
 
 
-def started(*args):
-    return subprocess.Popen(
-        [sys.executable, "-m", "cgpfl.cli", *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
 def at_round(folder, method):
     from cgpfl.experiment.checkpoint import MethodFolder
 
@@ -259,7 +239,7 @@ def never_stopped(tmp_path_factory):
 @pytest.mark.parametrize("kill_at", [("local", 1), ("cgpfl", 3), ("cgpfl", 1500)])
 def test_killed_and_resumed_is_the_run_never_stopped(tmp_path, never_stopped, kill_at):
     folder = tmp_path / "run"
-    process = started("run", *LONG, *ROUNDS, "--out", folder)
+    process = start("run", *LONG, *ROUNDS, "--out", folder)
     method, round_ = kill_at
     wait_for(lambda: at_round(folder, method) >= round_, process)
     process.send_signal(signal.SIGKILL)
@@ -273,7 +253,7 @@ def test_killed_and_resumed_is_the_run_never_stopped(tmp_path, never_stopped, ki
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_leaves_a_resumable_run_and_says_how(tmp_path, never_stopped, number):
     folder = tmp_path / "run"
-    process = started("run", *LONG, *ROUNDS, "--out", folder)
+    process = start("run", *LONG, *ROUNDS, "--out", folder)
     wait_for(lambda: at_round(folder, "cgpfl") >= 1, process)
     process.send_signal(number)
     _, err = process.communicate(timeout=120)
@@ -341,86 +321,3 @@ def test_help_is_there_without_heavy_imports():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ})
     assert done.returncode == 0, done.stderr
     assert "resume" in done.stdout
-
-
-TINY = ["--methods", "ditto", "--clients", "8", "--set", "data.contexts=2", "--rounds", "4", "--seeds", "2"]
-
-
-def test_compare_prints_a_ranked_table_within_80_columns(tmp_path):
-    out = cgpfl("compare", *TINY, "--out", tmp_path / "c").stdout
-    assert "\x1b" not in out
-    lines = out.splitlines()
-    head = next(i for i, line in enumerate(lines) if line.startswith("method"))
-    assert {line.split()[0] for line in lines[head + 1 : head + 4]} == {"local", "fedavg", "ditto"}
-    accuracy = [float(line.split()[1]) for line in lines[head + 1 : head + 4]]
-    assert accuracy == sorted(accuracy, reverse=True)
-    assert all(len(line.rstrip()) <= 80 for line in lines if str(tmp_path) not in line)
-    assert "best" in lines[head + 1]
-    # The same again from its own configuration; an existing folder is not touched.
-    again = tmp_path / "again"
-    cgpfl("compare", tmp_path / "c" / "config.toml", "--out", again)
-    assert summary_without_times(tmp_path / "c")["methods"] == summary_without_times(again)["methods"]
-    assert "already" in cgpfl("compare", *TINY, "--out", again, code=2).stderr
-
-
-def test_compare_can_tune_and_says_what_it_chose(tmp_path):
-    out = cgpfl("compare", *TINY, "--tune", "--budget", 3, "--out", tmp_path / "c").stdout
-    assert "chosen on validation samples:" in out
-    line = next(line for line in out.splitlines() if line.strip().startswith("ditto: rate = "))
-    assert "of 3 settings" in line
-    summary = json.loads((tmp_path / "c" / "summary.json").read_text())
-    assert len(summary["methods"]["ditto"]["tried"]) == 3
-
-
-def test_a_comparison_that_was_stopped_goes_on(tmp_path):
-    folder = tmp_path / "c"
-    flags = ["--methods", "local,fedavg,pfedme", "--clients", "8", "--set", "data.contexts=2", "--seeds", "2"]
-    command = [sys.executable, "-m", "cgpfl.cli", "compare", *flags, "--rounds", "3000", "--out", str(folder)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    first = folder / "methods" / "local.safetensors"
-    deadline = time.monotonic() + 200
-    while not first.exists() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 130, err
-    assert f"cgpfl resume {folder}" in err
-    kept = first.read_bytes()
-    assert not (folder / "table.csv").exists()
-    out = cgpfl("resume", folder).stdout
-    assert "local  " not in out[: out.index("method ")]  # not run again
-    assert first.read_bytes() == kept
-    assert set(pd.read_csv(folder / "table.csv")["method"]) == {"local", "fedavg", "pfedme"}
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--methods", "ditto,nobody"], "no method 'nobody'; there are local, fedavg"),
-        (["--methods", ""], "no method ''"),
-        (["--seeds", "0"], "compare: seeds = 0: must be an integer >= 1"),
-        (["--target", "80"], "compare: target = 80.0: must be a number >= 0 and <= 1"),
-        (["--budget", "4"], "--budget: only goes with --tune"),
-        (["--methods", "ditto", "--set", "ditto.prox=-1"], "ditto: prox = -1.0: must be a number >= 0"),
-        (["--methods", "ditto", "--set", "ditto.mu=1"], "ditto: no hyper-parameter 'mu'; it has rate"),
-        (["--methods", "l2sgd", "--set", "l2sgd.prox=5"], "l2sgd: rate x prox / coin = 4.5: must be at most 0.5"),
-        (["--methods", "fedadam", "--set", "fedadam.optimizer=lion"], "fedadam: optimizer = 'lion': must be \"adam\""),
-        (
-            ["--methods", "ifca", "--set", "ifca.contexts=99"],
-            "ifca: contexts = 99: must be at most the number of clients",
-        ),
-        (["--methods", "fl-hc", "--rounds", "5"], "fl-hc: warmup = 10: takes 400 answers"),
-        (["--set", "data.public=1.5"], "data: public = 1.5: must be a number >= 0"),
-    ],
-)
-def test_compare_refuses_in_one_line(tmp_path, flags, message):
-    done = cgpfl("compare", *flags, cwd=tmp_path, code=2)
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert not list(tmp_path.iterdir())
-
-
-def test_run_says_what_needs_public_data(tmp_path):
-    done = cgpfl("run", "--method", "fedmd", "--out", tmp_path / "r", code=2)
-    assert "fedmd: needs samples that everybody has; set data.public" in done.stderr
-    assert not (tmp_path / "r").exists()

@@ -36,5 +36,5 @@ def test_a_method_says_what_it_is(name):
 
 def test_links_lead_somewhere():
     for page in (DOCS / "methods").glob("*.md"):
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -80,7 +80,7 @@ def shares(known, loss, weights, keys=6000):
     """How often each of four clients' models is kept, over many keys."""
     uploads = Upload(jnp.zeros(4, jnp.int32), {"w": jnp.arange(4.0)}, jnp.asarray(loss))
     cohort = Cohort(jnp.asarray([0, 1, 2, 3]), jnp.asarray(weights))
-    server = Server({"w": jnp.full(K, -1.0)}, jnp.int32(known), jnp.zeros(4, jnp.int32))
+    server = Server({"w": jnp.full(K, -1.0)}, jnp.int32(known), jnp.zeros(4, jnp.int32), jnp.zeros(4, bool))
     after = draw(server, uploads, cohort, jax.random.split(jax.random.key(0), keys)).models["w"]
     drawn = np.asarray(after[:, known], int)
     assert (np.delete(after, known, axis=1) == -1).all()  # one hypothesis is added, no other is touched
@@ -98,7 +98,7 @@ def test_the_draw_favours_many_samples_and_high_losses():
 
 
 def test_a_round_without_answers_changes_nothing():
-    server = Server({"w": jnp.asarray([1.0, 2, 3])}, jnp.int32(1), jnp.asarray([2, 1, 0, 0]))
+    server = Server({"w": jnp.asarray([1.0, 2, 3])}, jnp.int32(1), jnp.asarray([2, 1, 0, 0]), jnp.zeros(4, bool))
     uploads = Upload(jnp.ones(4, jnp.int32), {"w": jnp.full(4, 9.0)}, jnp.ones(4))
     after = METHOD.aggregate(server, uploads, Cohort(jnp.arange(4), jnp.zeros(4)), jax.random.key(0))
     jax.tree.map(np.testing.assert_array_equal, after, server)

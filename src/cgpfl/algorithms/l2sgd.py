@@ -157,7 +157,7 @@ class L2SGDPlus(L2SGD):
             batch = data.batch(jax.random.fold_in(key, j), self.batch_size)
             here, there = task.grad(x, batch), task.grad(y, batch)
             g = jax.tree.map(lambda a, b, m, s: (a - known * b) / (1 - p) + m + s, here, there, full, psi)
-            first = j == 0
+            first = jnp.equal(j, 0)
             return Reduced(
                 axpy(-self.rate, g, x), where(first, x, y), where(first, renewed, full), psi, jnp.maximum(known, 1.0)
             )

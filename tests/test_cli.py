@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from safetensors.numpy import load_file
 
-from helpers import cgpfl, summary_without_times
+from helpers import cgpfl, start, summary_without_times
 
 SMALL = ["--clients", "8", "--set", "data.contexts=2", "--rounds", "6"]
 

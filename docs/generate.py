@@ -106,21 +106,22 @@ def expected(names: list[str], results: dict[str, Any]) -> list[str]:
 
 def write(page: Page, results: dict[str, Any]) -> str:
     """A page's text."""
-    when = METHODS[page.names[0]].when
+    method = METHODS[page.names[0]]
+    original = f"In the paper: {method.original}. " if method.original else ""
     seeds = len(next(iter(results.values()))["seeds"])
     command = " and ".join(f"`{COMMAND.format(split=s, seeds=seeds)}`" for s in results)
     parts = [
         f"# {page.title}",
         markdown(page.text),
         "## When to use it",
-        when,
+        method.when,
         "## Hyper-parameters",
         "\n".join(parameters(page.names)),
-        "Set one by `--set NAME.KEY=VALUE`. *Searched*: the range of `cgpfl compare --tune`.",
+        original + "Set one by `--set NAME.KEY=VALUE`. *Searched*: the range of `cgpfl compare --tune`.",
         "## Cost of a round",
         "\n".join(costs(page.names)),
         "One client, with MLR on digits and 40 clients. What is sent is counted in models (650 numbers); gradients are "
-        "of minibatches.",
+        "of minibatches (one over all samples counts as one), without what is done once, at the start.",
         "## What to expect on digits",
         "\n".join(expected(page.names, results)),
         f"Test accuracy in % (clients' own models, pooled, last of 200 rounds), mean ± standard deviation over {seeds} "
@@ -149,9 +150,8 @@ def index(all_pages: list[Page], results: dict[str, Any]) -> str:
             lines.append(f"| [`{name}`]({page.name}.md) | {method.citation} | {describe(method)} | {cells} |")
     seeds = {split: of["seeds"] for split, of in results.items()}
     lines += ["", f"Seeds: {', '.join(f'{split} {s}' for split, s in seeds.items())}."]
-    some = next(iter(results))
-    command = COMMAND.format(split=some, seeds=len(seeds[some]))
-    lines += [f"Command: `{command}`. These pages: `python docs/generate.py`."]
+    commands = " and ".join(f"`{COMMAND.format(split=split, seeds=len(s))}`" for split, s in seeds.items())
+    lines += [f"Commands: {commands}. These pages: `python docs/generate.py`."]
     return "\n".join(lines) + "\n"
 
 
@@ -160,6 +160,9 @@ def collect(folders: list[Path]) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for folder in folders:
         summary = json.loads((folder / "summary.json").read_text())
+        lost = [name for name, of in summary["methods"].items() if of["accuracy"] is None]
+        if lost:
+            raise SystemExit(f"{folder}: {', '.join(lost)} diverged; pages need a result of every method")
         methods = {
             name: {"accuracy": round(100 * of["accuracy"], 2), "std": round(100 * of["std"], 2)}
             for name, of in summary["methods"].items()

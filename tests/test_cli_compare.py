@@ -4,6 +4,7 @@ import json
 import signal
 import time
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -74,7 +75,14 @@ def test_a_comparison_that_was_stopped_goes_on(tmp_path):
             ["--methods", "ifca", "--set", "ifca.contexts=99"],
             "ifca: contexts = 99: must be at most the number of clients",
         ),
-        (["--methods", "fl-hc", "--rounds", "5"], "fl-hc: warmup = 10: takes 400 answers"),
+        (["--methods", "fl-hc", "--rounds", "5"], "fl-hc: warmup = 10: the run has 5 rounds"),
+        (["--methods", "fl-hc", "--set", "fl-hc.linkage=ward"], 'fl-hc: linkage = "ward": needs metric = "euclidean"'),
+        (["--methods", "hypcluster", "--rounds", "4"], "hypcluster: contexts = 4: takes as many rounds"),
+        (
+            ["--methods", "fedper", "--set", "fedper.named=foo"],
+            "fedper: named: no layer 'foo'; the model has one",
+        ),
+        (["--tune", "--budget", "0"], "--budget 0: must be at least 2"),
         (["--set", "data.public=1.5"], "data: public = 1.5: must be a number >= 0"),
     ],
 )
@@ -89,3 +97,37 @@ def test_run_says_what_needs_public_data(tmp_path):
     done = cgpfl("run", "--method", "fedmd", "--out", tmp_path / "r", code=2)
     assert "fedmd: needs samples that everybody has; set data.public" in done.stderr
     assert not (tmp_path / "r").exists()
+
+
+def mine(folder, seed=0):
+    """Six clients of one's own, as a file."""
+    rng = np.random.default_rng(seed)
+    client = np.repeat(np.arange(6), 20)
+    y = rng.integers(0, 3, size=120)
+    x = rng.standard_normal((120, 4)).astype(np.float32) + y[:, None]
+    np.savez(folder / "mine.npz", x=x, y=y, client=client)
+
+
+def test_ones_own_clients_have_no_public_samples(tmp_path):
+    mine(tmp_path)
+    flags = ["--data", "mine.npz", "--split", "own", "--rounds", 2, "--seeds", 2, "--methods", "ditto,fedmd"]
+    out = cgpfl("compare", *flags, "--out", "c", cwd=tmp_path).stdout
+    assert "fedmd left out: no public samples" in out
+    assert set(pd.read_csv(tmp_path / "c" / "table.csv")["method"]) == {"local", "fedavg", "ditto"}
+    # Another problem in the same folder is noticed: other data, then other settings.
+    mine(tmp_path, seed=1)
+    assert "was run with data = " in cgpfl("resume", "c", cwd=tmp_path, code=2).stderr
+    mine(tmp_path)
+    config = tmp_path / "c" / "config.toml"
+    config.write_text(config.read_text().replace("rounds = 2\n", "rounds = 3\n"))
+    assert "was run with rounds = 2, now 3" in cgpfl("resume", "c", cwd=tmp_path, code=2).stderr
+
+
+def test_all_diverged_is_said_and_exits_with_1(tmp_path):
+    flags = ["--methods", "local,fedavg", "--clients", "8", "--rounds", 3, "--seeds", 2]
+    rates = ["--set", "local.rate=1e38", "--set", "fedavg.rate=1e38"]
+    done = cgpfl("compare", *flags, *rates, "--out", tmp_path / "c", code=1)
+    assert "local: diverged (seed 0 in round 1, seed 1 in round 1); likely cause: the rates" in done.stderr
+    summary = json.loads((tmp_path / "c" / "summary.json").read_text())
+    assert summary["methods"]["local"]["accuracy"] is None
+    assert (tmp_path / "c" / "figures" / "ranking.png").exists()

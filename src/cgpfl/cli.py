@@ -85,7 +85,8 @@ def compare(
 ) -> None:
     """Compare methods over several seeds: one ranked table, with plots.
 
-    All methods see the same data, initial model and minibatches. Local training and FedAvg are always shown.
+    All methods see the same data and initial model and draw from the same keys. Local training and FedAvg are
+    always shown.
 
     [dim]cgpfl compare --methods all[/dim]
 
@@ -95,11 +96,13 @@ def compare(
 
     if budget is not None and not tune:
         raise CgpflError("--budget: only goes with --tune")
+    if budget is not None and budget < 2:
+        raise CgpflError(f"--budget {budget}: must be at least 2")
     flags = {"data": data, "split": split, "clients": clients, "model": model, "rounds": rounds, "seed": seed}
     names = None if methods is None else chosen([name.strip() for name in methods.split(",")])
     values = _values(config, flags, names, chosen(["all"]), settings)
     section = values.setdefault("compare", {})
-    given = {"seeds": seeds, "target": target, "tune": (budget or 8) if tune else None}
+    given = {"seeds": seeds, "target": target, "tune": (8 if budget is None else budget) if tune else None}
     if isinstance(section, dict):
         section.update({k: v for k, v in given.items() if v is not None})
     experiment, comparing = from_config(values, str(config) if config is not None else "command line")
@@ -194,7 +197,7 @@ def _go(start: Any, folder: Path) -> None:
         with progress() as tell:
             finished = start(tell)
     except Stopped:
-        typer.echo(f"Stopped; everything so far is saved. Continue with: cgpfl resume {folder}", err=True)
+        typer.echo(f"Stopped; what is finished is saved. Continue with: cgpfl resume {folder}", err=True)
         raise typer.Exit(130) from None
     if not show(finished):
         raise typer.Exit(1)

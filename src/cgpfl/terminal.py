@@ -136,7 +136,7 @@ def show_run(finished: Finished) -> bool:
 
 def show_comparison(compared: Compared) -> bool:
     """The ranked table of a comparison."""
-    from cgpfl.experiment.compare import cells
+    from cgpfl.experiment.table import cells
 
     seeds = len(next(iter(compared.runs.values())).seeds)
     print(heading(compared.data))
@@ -151,7 +151,8 @@ def show_comparison(compared: Compared) -> bool:
         f"  mean ± std over {seeds} seed{'s' if seeds > 1 else ''}. mean, worst: over clients, over their worst tenth"
     )
     print(f"to target: rounds until {100 * compared.target:.1f} %. MB: sent and received. grads: of all clients.")
-    print("s: all seeds together, compilation included")
+    print("  (what is done once, at a method's start, is not counted)")
+    print("s: all seeds together, compilation and search included")
     if seeds > 1:
         print(f"≈: not told apart from the best (paired t-test over {seeds} seeds, 5 %)")
     tuned = [(label, runs.chosen, len(runs.tried)) for label, runs in compared.runs.items() if runs.chosen]
@@ -161,7 +162,9 @@ def show_comparison(compared: Compared) -> bool:
         values = ", ".join(f"{k} = {v:.3g}" for k, v in best.items() if k != "validation_accuracy")
         print(f"  {label}: {values} ({best['validation_accuracy']:.1%}, of {n} settings)")
     print(f"table, figures and every run: {compared.folder}")
-    return bool(compared.table["accuracy"].notna().any())
+    for line in compared.diverged:
+        print(line, file=sys.stderr)
+    return any(bad is None for runs in compared.runs.values() for bad in runs.diverged)
 
 
 def _row(label: str, m: dict[str, Any]) -> list[str]:

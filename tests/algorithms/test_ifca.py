@@ -12,7 +12,7 @@ from cgpfl.algorithms import IFCA, Cohort, FedAvg
 from cgpfl.algorithms.ifca import Server, Upload
 from cgpfl.data import FederatedData
 from cgpfl.engine import Simulation, simulate
-from helpers import Quadratic
+from helpers import Quadratic, points, quadratic
 
 # Two planted groups on the line: client i's samples have mean CENTRES[i], there are SIZES[i] of them
 CENTRES = np.array([-6.0, -4, -1.5, 4, 6])
@@ -114,3 +114,13 @@ def test_the_choice_is_by_training_loss():
             assert sim.personal(state, i)["w"] == models[nearest(models)[i]]
     np.testing.assert_array_equal(ends[0].models["w"], ends[1].models["w"])
     np.testing.assert_array_equal(ends[0].assignment, ends[1].assignment)
+
+
+def test_models_start_apart_even_where_init_ignores_its_key():
+    """A module given with its parameters starts the same from every key: noise of its size sets the others apart."""
+    data = points([[1.0, 0.0], [0.0, 1.0]])
+    for start in (0.0, 2.0):
+        models = Simulation(IFCA(contexts=3), data, quadratic(data, start=start), rounds=1).start().server.models["w"]
+        np.testing.assert_array_equal(models[0], [start, start])
+        apart = [float(np.abs(models[i] - models[j]).max()) for i, j in ((0, 1), (0, 2), (1, 2))]
+        assert min(apart) > 0.01 * max(start, 1)

@@ -131,8 +131,8 @@ def test_plus_arrives_where_plain_keeps_jumping():
 
 
 def test_a_pull_that_overshoots_is_refused():
-    L2SGD(rate=0.1, prox=1.0, coin=0.2).check(3, 30)  # rate·λ/p = 1/2 is allowed
+    L2SGD(rate=0.1, prox=1.0, coin=0.2).check(3, 30, 10)  # rate·λ/p = 1/2 is allowed
     with pytest.raises(CgpflError, match=r"^l2sgd: [^\n]*0\.55[^\n]*$"):
-        L2SGD(rate=0.11, prox=1.0, coin=0.2).check(3, 30)
+        L2SGD(rate=0.11, prox=1.0, coin=0.2).check(3, 30, 10)
     with pytest.raises(CgpflError, match=r"^l2sgd-plus: [^\n]*$"):
-        L2SGDPlus(rate=0.1, prox=1.0, coin=0.1).check(3, 30)
+        L2SGDPlus(rate=0.1, prox=1.0, coin=0.1).check(3, 30, 10)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import ttest_rel
 
@@ -137,7 +138,7 @@ def test_candidates_are_as_many_for_every_method_and_in_range():
 
 def test_candidates_that_do_not_fit_are_passed_over():
     def fits(method):
-        method.check(40, 1e6)
+        method.check(40, 1e6, 200)
         return method
 
     found = candidates(L2SGD(), 8, fits)
@@ -161,6 +162,22 @@ def test_a_search_chooses_by_validation_alone(tmp_path):
         each.append((right, result.accuracy))
     assert best["validation_accuracy"] == pytest.approx(np.mean([v for v, _ in each]), abs=0.01)
     np.testing.assert_allclose(local.accuracy(), [a for _, a in each], atol=0.01)
+
+
+def test_methods_and_data_with_settings_of_their_own(tmp_path):
+    """λ of the history is the chosen one's, and a diverged seed does not count answers after its end."""
+    stiff = {"name": "ditto", "label": "stiff", "prox": 5.0}
+    lost = {"name": "local", "label": "lost", "rate": 1e38}
+    small = {"source": "digits", "split": "rotation", "clients": 8, "contexts": 2}
+    compared = cgpfl.compare(["ditto", stiff, lost], small, seeds=2, rounds=4, eval_every=2, out=tmp_path / "c")
+    assert set(compared.runs) == {"local", "fedavg", "ditto", "stiff", "lost"}
+    history = pd.read_csv(compared.folder / "history.csv")
+    for label, prox in (("ditto", 1.0), ("stiff", 5.0)):
+        rows = history[history["method"] == label]
+        expected = rows["train_loss"] + prox / 2 * rows["objective_context"]
+        np.testing.assert_allclose(rows["objective_personal"], expected, rtol=1e-5)
+    assert compared.runs["lost"].answers == [8, 8]  # one round of eight clients
+    assert compared.diverged[0].startswith("lost: diverged (seed 0 in round 1")
 
 
 def test_bad_requests_write_nothing(tmp_path):

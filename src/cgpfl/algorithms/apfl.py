@@ -10,7 +10,7 @@ Deng, Kamani, Mahdavi: Adaptive Personalized Federated Learning. 2020.
     server      Σ_i (m_i / m) w_i
     personal    v̄ = a·v + (1 − a)·w, with the global model w as it is now
 
-a = 0 is FedAvg; a = 1 is local training.
+a kept at 0 is FedAvg, at 1 local training.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.batch import Batch
+from cgpfl.errors import CgpflError
 from cgpfl.tree import Tree
 
 
@@ -114,6 +115,13 @@ class Task:
     clients: int = dataclasses.field(metadata={"static": True})
     public: ClientData | None = None
 
+    @property
+    def everybodys(self) -> ClientData:
+        """The public samples, for a method that needs them."""
+        if self.public is None:
+            raise CgpflError("this method needs samples that everybody has; set data.public, for instance to 0.1")
+        return self.public
+
     def loss(self, params: Tree, batch: Batch) -> Array:
         """f_i on a batch."""
         return self.model.loss(params, batch)
@@ -183,6 +191,8 @@ class Method:
     name: str = ""
     """Name on the command line."""
     citation: str = ""
+    original: str = ""
+    """Settings of the original paper, where it states them."""
     when: str = ""
     """When to use it, in a sentence or two."""
     needs_public: bool = False
@@ -210,10 +220,10 @@ class Method:
         """By default nothing beside the metrics."""
         return {}
 
-    def check(self, clients: int, answers: float) -> None:
+    def check(self, clients: int, answers: float, rounds: int) -> None:
         """Raise a one-line CgpflError where the settings do not fit the run.
 
-        ``answers`` is how many uploads the run expects in all: rounds × clients asked × share answering.
+        ``answers`` is how many uploads the run expects in all: ``rounds`` × clients asked × share answering.
         """
 
     def likely_cause(self) -> str:

@@ -37,6 +37,7 @@ class CFL(GroupedFedAvg):
 
     name = "cfl"
     citation = "Sattler et al., TNNLS 2020"
+    original = "ε₁ = 0.4 and ε₂ = 1.6 in the authors' code, for another model and rate"
     when = (
         "Groups of clients that disagree, their number unknown, and FedAvg as a start; two thresholds must "
         "fit the model."

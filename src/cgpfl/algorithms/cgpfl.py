@@ -67,6 +67,7 @@ class CGPFL(Method):
 
     name = "cgpfl"
     citation = "Tang et al., IJCAI 2022"
+    original = "λ = 12, R = 10, S = 5, α = 1, lr = 0.005 (context_rate = λ · lr); no warm-up, K from e(K) or given"
     when = (
         'Clients fall into a few hidden groups and still differ inside them. With contexts="auto" their '
         "number is found."
@@ -107,7 +108,7 @@ class CGPFL(Method):
             raise CgpflError(f"cgpfl: contexts = {self.contexts}: must be at most the number of clients, {clients}")
         return int(self.contexts)
 
-    def check(self, clients: int, answers: float) -> None:
+    def check(self, clients: int, answers: float, rounds: int) -> None:
         """K against N, and a warm-up that leaves rounds for contexts."""
         if self._clusters(self.slots(clients)) and self.warmup * clients >= answers:
             raise CgpflError(

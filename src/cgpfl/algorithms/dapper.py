@@ -17,8 +17,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cgpfl.algorithms.base import ClientData, Cohort, Task
-from cgpfl.algorithms.steps import SGDMethod, best_model, held_back
+from cgpfl.algorithms.base import ClientData, Task
+from cgpfl.algorithms.local import Local
+from cgpfl.algorithms.steps import best_model, held_back
 from cgpfl.batch import Batch
 from cgpfl.hyper import algorithm, hyper
 from cgpfl.tree import Tree, axpy, repeat, take
@@ -34,7 +35,7 @@ def blend(own: Batch, public: Batch, share: Array) -> Batch:
 
 
 @algorithm
-class DAPPER(SGDMethod):
+class DAPPER(Local):
     """Training on a mixture of own and public data, its share chosen from a grid by loss."""
 
     name = "dapper"
@@ -45,10 +46,6 @@ class DAPPER(SGDMethod):
     grid: int = hyper(5, "r: shares λ tried, from 0 to 1", low=2)
     holdout: float = hyper(0.2, "share of its training samples a client chooses λ by", above=0, high=0.9)
 
-    def init_server(self, task: Task, key: Array) -> tuple[()]:
-        """The server knows nothing."""
-        return ()
-
     def init_client(self, task: Task, key: Array) -> Tree:
         """A model for each λ, ``[r, ...]``."""
         return repeat(task.initial, self.grid)
@@ -57,8 +54,7 @@ class DAPPER(SGDMethod):
         self, task: Task, message: tuple[()], client: Tree, data: ClientData, key: Array
     ) -> tuple[tuple[()], Tree]:
         """R steps for each λ, on the same samples."""
-        public = task.public
-        assert public is not None
+        public = task.everybodys
         fit, _ = held_back(data, self.holdout)
 
         def own(share: Array, params: Tree) -> Tree:
@@ -71,17 +67,10 @@ class DAPPER(SGDMethod):
 
         return (), jax.vmap(own)(jnp.linspace(0.0, 1.0, self.grid), client)
 
-    def aggregate(self, server: tuple[()], uploads: tuple[()], cohort: Cohort, key: Array) -> tuple[()]:
-        """Nothing to aggregate."""
-        return ()
-
     def personal(self, task: Task, message: tuple[()], client: Tree, data: ClientData, key: Array) -> Tree:
         """The model with the smallest loss on the samples kept back."""
         _, choose = held_back(data, self.holdout)
         return take(client, best_model(task, client, choose)[0])
-
-    def shared(self, message: tuple[()]) -> None:
-        """There is no shared model."""
 
     def gradients(self) -> float:
         """R for each λ (on minibatches of own and public samples together)."""

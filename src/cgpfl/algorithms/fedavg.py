@@ -24,6 +24,9 @@ class FedAvg(SGDMethod):
 
     name = "fedavg"
     citation = "McMahan et al., AISTATS 2017"
+    original = (
+        "its MNIST network: 10 % of the clients a round, 5 epochs, minibatches of 10; rates searched for each data set"
+    )
     when = "Clients that are alike, or when one model for all is the goal. The baseline of everything federated."
 
     def init_server(self, task: Task, key: Array) -> Tree:

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
-from cgpfl.algorithms.steps import SGDMethod, sgd
+from cgpfl.algorithms.steps import SGDMethod, own_start, sgd
 from cgpfl.hyper import algorithm, hyper
 from cgpfl.tree import Tree, axpy, weighted_mean, where
 
@@ -54,24 +54,21 @@ class FedMD(SGDMethod):
 
     def init_server(self, task: Task, key: Array) -> Consensus:
         """No consensus yet."""
-        public = task.public
-        assert public is not None
+        public = task.everybodys
         shape = jax.eval_shape(lambda: task.model.apply(task.initial, public.all().x))
         return Consensus(jnp.zeros(shape.shape, shape.dtype), jnp.float32(0))
 
     def init_client(self, task: Task, key: Array) -> Tree:
         """θ_i, trained on the public samples."""
-        public = task.public
-        assert public is not None
-        params = task.model.init(key) if self.own_start else task.initial
+        public = task.everybodys
+        params = own_start(task, key) if self.own_start else task.initial
         if not self.start_steps:
             return params
         return sgd(task, params, public, key, rate=self.rate, steps=self.start_steps, batch_size=self.batch_size)
 
     def train(self, task: Task, message: Consensus, client: Tree, data: ClientData, key: Array) -> tuple[Array, Tree]:
         """Digest, revisit, and say what the model thinks now."""
-        public = task.public
-        assert public is not None
+        public = task.everybodys
         first, second = jax.random.split(key)
         size = self.batch_size or public.rows.shape[0]
 
@@ -102,5 +99,5 @@ class FedMD(SGDMethod):
         """Logits are no model."""
 
     def gradients(self) -> float:
-        """D + R."""
+        """D + R (and ``start_steps``, once, before the first round)."""
         return self.digest_steps + self.local_rounds

@@ -76,6 +76,7 @@ class FedOpt(FedAvg):
 
     name = "fedopt"
     citation = "Reddi et al., ICLR 2021"
+    original = "β₂ = 0.99, τ = 1e-3, β₁ = 0.9 (0 for Adagrad); both rates searched for each data set"
     when = (
         "As FedAvg, where it converges slowly: sparse or badly scaled gradients (adam, yogi, adagrad), few "
         "clients a round (momentum)."

@@ -10,6 +10,8 @@ Arivazhagan, Aggarwal, Singh, Choudhary: Federated Learning with Personalization
 FedRep (Collins, Hassani, Mokhtari, Shakkottai, ICML 2021) is ``head_steps`` > 0: first that many
 steps on h_i with the body fixed, then R steps on b_i with the head fixed. A model of one layer has no
 body: with ``private=1`` nothing is shared then and this is local training; with ``private=0`` it is FedAvg.
+Layers are ordered by name, numbers as numbers (conv1, conv2, hidden, output; Dense_0, Dense_1, ...): where that is not
+their order in the model, say by ``named`` which stay private.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class FedPer(FedAvg):
         "one-layer model."
     )
 
-    private: int = hyper(1, "how many of the last layers stay private", low=0)
+    private: int = hyper(1, "how many of the last layers, by name, stay private", low=0)
     named: str = hyper("", "private layers by name, separated by commas, instead of the last ones")
     head_steps: int = hyper(0, "FedRep: steps on the private layers alone, before the body's; 0 = FedPer", low=0)
 

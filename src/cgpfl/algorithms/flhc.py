@@ -40,13 +40,12 @@ class FLHC(GroupedFedAvg):
     linkage: str = hyper("average", "distance between groups of updates", words=LINKAGES)
     threshold: float = hyper(1.0, "distance up to which groups are merged", above=0, tune=(0.5, 1.5))
 
-    def check(self, clients: int, answers: float) -> None:
-        """A warm-up that leaves rounds for clusters."""
-        if self.warmup * clients >= answers:
-            raise CgpflError(
-                f"fl-hc: warmup = {self.warmup}: takes {self.warmup * clients} answers of clients and the run has "
-                f"{answers:.0f}; lower it or run more rounds"
-            )
+    def check(self, clients: int, answers: float, rounds: int) -> None:
+        """A warm-up that leaves rounds for clusters, and a linkage that goes with the metric."""
+        if self.warmup >= rounds:
+            raise CgpflError(f"fl-hc: warmup = {self.warmup}: the run has {rounds} rounds; lower it or run more rounds")
+        if self.linkage == "ward" and self.metric != "euclidean":
+            raise CgpflError(f'fl-hc: linkage = "ward": needs metric = "euclidean", not "{self.metric}"')
 
     def regroup(self, server: Groups) -> Groups:
         """Cluster once, when the warm-up is over."""

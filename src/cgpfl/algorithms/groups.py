@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cgpfl.algorithms.base import ClientData, Cohort, Task
-from cgpfl.algorithms.steps import SGDMethod
+from cgpfl.algorithms.base import Cohort, Task
+from cgpfl.algorithms.fedavg import FedAvg
 from cgpfl.hyper import algorithm, hyper
 from cgpfl.tree import Tree, axpy, mix, repeat, take, where
 
@@ -45,7 +45,7 @@ class Groups:
 
 
 @algorithm
-class GroupedFedAvg(SGDMethod):
+class GroupedFedAvg(FedAvg):
     """FedAvg inside groups of clients; a subclass says how groups are found, in ``regroup``."""
 
     most: int = hyper(16, "groups at most", low=1)
@@ -69,12 +69,6 @@ class GroupedFedAvg(SGDMethod):
     def send(self, server: Groups, client_id: Array) -> Tree:
         """The model of the client's group."""
         return take(server.models, server.assignment[client_id])
-
-    def train(
-        self, task: Task, message: Tree, client: tuple[()], data: ClientData, key: Array
-    ) -> tuple[Tree, tuple[()]]:
-        """R steps of SGD from the group's model."""
-        return self.descend(task, message, data, key), ()
 
     def aggregate(self, server: Groups, uploads: Tree, cohort: Cohort, key: Array) -> Groups:
         """Remember the updates, find the groups, then FedAvg inside each."""

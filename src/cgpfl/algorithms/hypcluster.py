@@ -24,7 +24,8 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.groups import group_step
 from cgpfl.algorithms.ifca import IFCA
-from cgpfl.algorithms.steps import losses, sgd_some
+from cgpfl.algorithms.steps import best_model, sgd_some
+from cgpfl.errors import CgpflError
 from cgpfl.hyper import algorithm, hyper
 from cgpfl.tree import Tree, repeat, take, where
 
@@ -64,6 +65,12 @@ class HypCluster(IFCA):
     weighted: bool = hyper(True, "average by sample count, as in the paper; false = clients count the same")
     seed_steps: int = hyper(50, "minibatch steps that train a client's model for the start", low=1)
 
+    def check(self, clients: int, answers: float, rounds: int) -> None:
+        """K against N, and rounds that are left after K hypotheses were added."""
+        super().check(clients, answers, rounds)
+        if self.contexts >= rounds:
+            raise CgpflError(f"hypcluster: contexts = {self.contexts}: takes as many rounds, and the run has {rounds}")
+
     def init_server(self, task: Task, key: Array) -> Server:  # type: ignore[override]
         """No hypothesis yet."""
         n = task.clients
@@ -75,10 +82,8 @@ class HypCluster(IFCA):
 
     def choose(self, task: Task, message: Message, data: ClientData) -> tuple[Array, Array]:
         """The best of the hypotheses known so far (the first, if none is) → (k, its loss)."""
-        values = losses(task, message.models, data)
-        open_ = (jnp.arange(self.contexts) < jnp.maximum(message.known, 1)) & ~jnp.isnan(values)
-        k = jnp.argmin(jnp.where(open_, values, jnp.inf)).astype(jnp.int32)
-        return k, values[k]
+        among = jnp.arange(self.contexts) < jnp.maximum(message.known, 1)
+        return best_model(task, message.models, data, among)
 
     def train(  # type: ignore[override]
         self, task: Task, message: Message, client: tuple[()], data: ClientData, key: Array

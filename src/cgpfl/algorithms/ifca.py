@@ -11,7 +11,7 @@ Ghosh, Chung, Yin, Ramchandran: An Efficient Framework for Clustered Federated L
     personal    the ω_k that fits the client's training samples best
 
 The K models start independently: ω_1 from everybody's start, the others from keys of their own. If
-they started equal, everyone would choose the first for ever. K = 1 is FedAvg.
+they started equal, everyone would choose the first for ever. K = 1 is FedAvg (by sample count if ``weighted``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.groups import group_step
-from cgpfl.algorithms.steps import SGDMethod, best_model
+from cgpfl.algorithms.steps import SGDMethod, best_model, own_start
 from cgpfl.errors import CgpflError
 from cgpfl.hyper import algorithm, hyper
 from cgpfl.tree import Tree, take
@@ -50,6 +50,10 @@ class IFCA(SGDMethod):
 
     name = "ifca"
     citation = "Ghosh et al., NeurIPS 2020"
+    original = (
+        "K known; a round is one gradient step, or some local epochs with averaging; restarts from "
+        "several random starts"
+    )
     when = (
         "A known number of groups whose clients can tell by their loss which model is theirs. K times the traffic down."
     )
@@ -57,7 +61,7 @@ class IFCA(SGDMethod):
     contexts: int = hyper(4, "K: number of models", low=1)
     weighted: bool = hyper(False, "average by sample count; false = clients count the same, as in the paper")
 
-    def check(self, clients: int, answers: float) -> None:
+    def check(self, clients: int, answers: float, rounds: int) -> None:
         """K against N."""
         if self.contexts > clients:
             raise CgpflError(
@@ -66,7 +70,7 @@ class IFCA(SGDMethod):
 
     def init_server(self, task: Task, key: Array) -> Server:
         """K independent models."""
-        others = jax.vmap(lambda k: task.model.init(jax.random.fold_in(key, k)))(jnp.arange(1, self.contexts))
+        others = jax.vmap(lambda k: own_start(task, jax.random.fold_in(key, k)))(jnp.arange(1, self.contexts))
         models = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), task.initial, others)
         return Server(models, jnp.zeros(task.clients, jnp.int32))
 

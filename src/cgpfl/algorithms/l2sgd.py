@@ -57,6 +57,7 @@ class L2SGD(Method):
 
     name = "l2sgd"
     citation = "Hanzely & Richtárik, 2020"
+    original = "p = λ/(L + λ), L the smoothness of f_i, is its best"
     when = (
         "A clear trade-off between local and global by one number, with little communication; clients that "
         "all take part."
@@ -68,7 +69,7 @@ class L2SGD(Method):
     coin: float = hyper(0.1, "p: chance of a step towards the mean; rate·λ/p must be at most 1/2", above=0, high=0.999)
     batch_size: int = hyper(20, "samples in a minibatch; 0 = all of the client's", low=0)
 
-    def check(self, clients: int, answers: float) -> None:
+    def check(self, clients: int, answers: float, rounds: int) -> None:
         """The step towards the mean must not overshoot."""
         step = float(self.rate) * float(self.prox) / float(self.coin)
         if step > 0.5 + 1e-6:

@@ -51,7 +51,7 @@ def learned(models: Tree, floor: Array | float) -> Array:
     values, vectors = jnp.linalg.eigh(gram(models))
     roots = jnp.sqrt(jnp.maximum(values, 0.0))
     share = roots / jnp.maximum(roots.sum(), 1e-30)
-    return (vectors / (share + floor)) @ vectors.T
+    return jnp.matmul(vectors / (share + floor), vectors.T, precision=jax.lax.Precision.HIGHEST)
 
 
 @algorithm
@@ -60,6 +60,7 @@ class MOCHA(SGDMethod):
 
     name = "mocha"
     citation = "Smith et al., NIPS 2017"
+    original = 'relations learned or "mean"; λ by cross-validation'
     when = "Few clients with linear models that are related in unknown ways; the server may know every model."
     reveals = True
 

@@ -10,6 +10,8 @@ Meta-Learning Approach. NeurIPS 2020.
                       w ← w − β (g − α h)
     server      Σ_i (m_i / m) w_i
     personal    w − α ∇f_i(w), the gradient over all of the client's training samples
+
+The paper's mean counts clients alike; this one counts samples, as FedAvg's does.
 """
 
 from __future__ import annotations

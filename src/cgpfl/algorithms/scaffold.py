@@ -57,6 +57,7 @@ class SCAFFOLD(SGDMethod):
 
     name = "scaffold"
     citation = "Karimireddy et al., ICML 2020"
+    original = "η_g = 1; η searched"
     when = (
         "One global model over unequal clients with many local steps, most of which take part often. Twice the traffic."
     )

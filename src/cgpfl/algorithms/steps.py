@@ -11,7 +11,7 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Method, Task
 from cgpfl.batch import Batch
 from cgpfl.hyper import algorithm, hyper
-from cgpfl.tree import Tree, axpy
+from cgpfl.tree import Tree, axpy, where
 
 CHUNK = 256
 """Samples of one client read at once where all of them are needed: bounds memory."""
@@ -112,14 +112,33 @@ def losses(task: Task, models: Tree, data: ClientData) -> Array:
     return over_samples(lambda batch: jax.vmap(lambda params: task.loss(params, batch))(models), data)
 
 
-def best_model(task: Task, models: Tree, data: ClientData) -> tuple[Array, Array]:
+def best_model(task: Task, models: Tree, data: ClientData, among: Array | None = None) -> tuple[Array, Array]:
     """Which of the stacked models ``[K, ...]`` has the smallest loss on a client's samples → (k, its loss).
 
-    A model whose loss is not a number is never the best.
+    ``among [K]`` says which may be chosen (None = all). A model whose loss is not a number is never the best.
     """
     values = losses(task, models, data)
-    k = jnp.argmin(jnp.where(jnp.isnan(values), jnp.inf, values)).astype(jnp.int32)
+    allowed = ~jnp.isnan(values) if among is None else ~jnp.isnan(values) & among
+    k = jnp.argmin(jnp.where(allowed, values, jnp.inf)).astype(jnp.int32)
     return k, values[k]
+
+
+def own_start(task: Task, key: Array) -> Tree:
+    """A model started apart from everybody's, from a key of its own.
+
+    The model's own init; where that ignores its key (a module that is given with its parameters), everybody's start
+    with noise as large as its own values.
+    """
+    fresh = task.model.init(key)
+    leaves, structure = jax.tree.flatten(task.initial)
+    same = jnp.stack([(a == b).all() for a, b in zip(leaves, jax.tree.leaves(fresh), strict=True)]).all()
+    keys = jax.random.split(jax.random.fold_in(key, 1), len(leaves))
+    sizes = [jnp.sqrt(jnp.mean(v * v)) for v in leaves]
+    noisy = [
+        v + jnp.where(s > 0, s, 0.1) * jax.random.normal(k, v.shape, v.dtype)
+        for v, s, k in zip(leaves, sizes, keys, strict=True)
+    ]
+    return where(same, jax.tree.unflatten(structure, noisy), fresh)
 
 
 def interpolate(a: Array | float, v: Tree, w: Tree) -> Tree:

@@ -7,7 +7,7 @@ rounds the next block has (a traced number: nothing is compiled again) and recei
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -160,19 +160,18 @@ def program(method: Any, task: Task, arrays: Arrays, keys: Keys, dropout: Array,
             evaluate=lambda k, s: evaluate(method, task, arrays, k, s, static),
         )
     data = 0 if static.together == "own" else None
-    tasks = jax.vmap(with_public, in_axes=(0, data))(task, arrays)
 
     def work(method: Any, task: Task, arrays: Arrays, keys: RoundKeys, state: State) -> Work:
-        return clients_work(method, task, arrays, keys, state, dropout, static)
+        return clients_work(method, with_public(task, arrays), arrays, keys, state, dropout, static)
 
     def record(method: Any, task: Task, arrays: Arrays, keys: RoundKeys, state: State) -> dict[str, Array]:
-        return evaluate(method, task, arrays, keys, state, static)
+        return evaluate(method, with_public(task, arrays), arrays, keys, state, static)
 
     return Program(
         keys=lambda t: jax.vmap(round_keys, in_axes=(0, None))(keys, t),
-        work=lambda k, s: jax.vmap(work, in_axes=(0, 0, data, 0, 0))(method, tasks, arrays, k, s),
+        work=lambda k, s: jax.vmap(work, in_axes=(0, 0, data, 0, 0))(method, task, arrays, k, s),
         aggregate=lambda s, w, k: jax.lax.map(lambda a: aggregate(*a), (method, s, w, k.server)),
-        evaluate=lambda k, s: jax.vmap(record, in_axes=(0, 0, data, 0, 0))(method, tasks, arrays, k, s),
+        evaluate=lambda k, s: jax.vmap(record, in_axes=(0, 0, data, 0, 0))(method, task, arrays, k, s),
     )
 
 
@@ -208,7 +207,8 @@ def advance(
         work = of.work(of_round, state)
         server = of.aggregate(state, work, of_round)
         answered = (work.cohort.weights > 0).sum(axis=-1, dtype=jnp.int32)
-        state = State(server, work.clients, state.answers + answered, state.diverged)
+        heard = state.answers + jnp.where(state.diverged < 0, answered, 0)
+        state = State(server, work.clients, heard, state.diverged)
 
         def write() -> tuple[dict[str, Array], Array, Array]:
             record = of.evaluate(of_round, state)
@@ -239,6 +239,14 @@ def begin(method: Any, task: Task, arrays: Arrays, keys: Keys, together: str = "
     if not together:
         return first_state(method, task, arrays, keys)
     return jax.vmap(first_state, in_axes=(0, 0, 0 if together == "own" else None, 0))(method, task, arrays, keys)
+
+
+def check_start(methods: Iterable[Any], data: Any, model: Any) -> None:
+    """Raise what a method has to say against the model before anything runs: every first state is traced."""
+    keys = keys_of(0)
+    task, arrays = make_task(model, keys, data.clients), on_device(data)
+    for method in methods:
+        jax.eval_shape(begin, method, task, arrays, keys)
 
 
 class Simulation:

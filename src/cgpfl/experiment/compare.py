@@ -1,4 +1,4 @@
-"""Compare methods: one federation, the same start and minibatches for all, several seeds in one program.
+"""Compare methods: one federation, the same start and random keys for all, several seeds in one program.
 
 A comparison's folder holds
 
@@ -25,15 +25,15 @@ import pandas as pd
 
 from cgpfl.algorithms import METHODS
 from cgpfl.data import FederatedData
-from cgpfl.engine import Simulation
+from cgpfl.engine import Simulation, check_start
 from cgpfl.engine.together import Run, Together, how_many_fit
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import load_arrays, save_arrays, write
 from cgpfl.experiment.config import Experiment, Named, from_dict, read_toml, to_toml
 from cgpfl.experiment.folder import RunFolder, finite, parameters
 from cgpfl.experiment.records import Cost, Records
-from cgpfl.experiment.run import Pace, Progress, Stopped, checked, interrupts
-from cgpfl.experiment.table import LEVEL, Runs, default_target, ranking
+from cgpfl.experiment.run import Pace, Progress, Stopped, checked, fingerprint, interrupts
+from cgpfl.experiment.table import Runs, default_target, markdown, ranking
 from cgpfl.experiment.tune import candidates, space
 from cgpfl.hyper import from_values, hyper
 from cgpfl.models import Model, as_model
@@ -64,11 +64,13 @@ class Compared:
     runs: dict[str, Runs]
     notes: list[str]
     data: dict[str, Any]
+    diverged: list[str]
+    """A line for each method that diverged, with the likely cause."""
 
 
 def compare(
-    methods: Sequence[str] | str = "all",
-    data: str = "digits",
+    methods: Sequence[str | dict[str, Any]] | str = "all",
+    data: str | dict[str, Any] = "digits",
     split: str = "rotation",
     model: str = "mlr",
     *,
@@ -79,16 +81,21 @@ def compare(
     on_progress: Callable[[Progress], None] | None = None,
     **settings: Any,
 ) -> Compared:
-    """Compare ``methods`` (names, or "all") by name on a named set and split; see ``cgpfl compare --help``.
+    """Compare ``methods`` on a named set and split; see ``cgpfl compare --help``.
 
+    ``methods``: "all", or names; ``{"name": "ditto", "label": "stiff", "prox": 9.0}`` is a method with other settings.
+    ``data``: a set's name or a .npz file, or a dictionary with settings of ``[data]`` (source, split, clients, ...).
     ``seeds`` runs of each; ``tune`` settings tried for each on validation samples (0 = as they are);
-    further settings are the experiment's (rounds, seed, participation, ...).
+    further settings are the experiment's (rounds, seed, participation, ...). ``out`` is the folder to create.
     """
     names = [methods] if isinstance(methods, str) else list(methods)
+    named: list[dict[str, Any]] = []
+    for m in names:
+        named += [m] if isinstance(m, dict) else [{"name": name} for name in chosen([m])]
     values = {
-        "data": {"source": data, "split": split},
+        "data": data if isinstance(data, dict) else {"source": data, "split": split},
         "model": {"name": model},
-        "method": [{"name": n} for n in chosen(names)],
+        "method": named,
         "compare": {"seeds": seeds, "tune": tune, "target": target},
         **settings,
     }
@@ -117,10 +124,13 @@ def completed(experiment: Experiment, comparing: Comparing) -> tuple[Experiment,
     """The experiment with what every comparison has, and notes on what was added."""
     notes: list[str] = []
     methods, data = experiment.methods(), experiment.data
-    there = {type(m): label for label, m in methods.items()}
-    missing = [name for name in ALWAYS if type(METHODS[name]) not in there]
+    missing = [name for name in ALWAYS if name not in methods]
     needy = [label for label, m in methods.items() if getattr(m, "needs_public", False)]
-    if needy and not data.public:
+    kept = experiment.method
+    if needy and data.split == "own":
+        kept = tuple(m for m in kept if m.label not in needy)
+        notes.append(f"{', '.join(needy)} left out: no public samples in a split of one's own")
+    elif needy and not data.public:
         data = dataclasses.replace(data, public=PUBLIC)
         notes.append(f"{PUBLIC:.0%} of all samples are public, for {', '.join(needy)} (data.public)")
     if comparing.tune and not data.validation:
@@ -129,7 +139,7 @@ def completed(experiment: Experiment, comparing: Comparing) -> tuple[Experiment,
     if missing:
         notes.append(f"{' and '.join(missing)} added: always shown")
     added = tuple(Named(name, name) for name in missing)
-    return dataclasses.replace(experiment, data=data, method=added + experiment.method), notes
+    return dataclasses.replace(experiment, data=data, method=added + kept), notes
 
 
 def run_comparison(
@@ -159,7 +169,7 @@ def resume_comparison(path: Path, on_progress: Callable[[Progress], None] | None
 def is_comparison(path: Path) -> bool:
     """Whether a folder holds a comparison."""
     config = path / "config.toml"
-    return config.exists() and "compare" in read_toml(config)
+    return config.exists() and isinstance(read_toml(config).get("compare"), dict)
 
 
 @dataclass(frozen=True)
@@ -175,6 +185,12 @@ class _Problem:
     def seeds(self) -> list[int]:
         return [self.experiment.seed + i for i in range(self.comparing.seeds)]
 
+    def fingerprint(self, label: str) -> dict[str, Any]:
+        """What records must have been made with to belong here."""
+        run = fingerprint(self.methods[label], self.model, self.experiment)
+        splits = [d.digest for d in self.data]
+        return {**run, "seeds": self.seeds, "tune": self.comparing.tune, "data": splits}
+
 
 def _build(experiment: Experiment, comparing: Comparing) -> _Problem:
     methods = experiment.methods()
@@ -184,9 +200,9 @@ def _build(experiment: Experiment, comparing: Comparing) -> _Problem:
     else:
         data = [experiment.data.build(seeds[0])] * len(seeds)
     model = as_model(experiment.model.name, data[0].shape, data[0].classes, **experiment.model.settings)
-    return _Problem(
-        experiment, comparing, data, model, {label: checked(m, data[0], experiment) for label, m in methods.items()}
-    )
+    ready = {label: checked(m, data[0], experiment) for label, m in methods.items()}
+    check_start(ready.values(), data[0], model)
+    return _Problem(experiment, comparing, data, model, ready)
 
 
 def _run(problem: _Problem, path: Path, notes: list[str], on_progress: Callable[[Progress], None] | None) -> Compared:
@@ -196,8 +212,8 @@ def _run(problem: _Problem, path: Path, notes: list[str], on_progress: Callable[
         for label, method in problem.methods.items():
             file = path / "methods" / f"{label}.safetensors"
             if not file.exists():
-                _save(file, _run_method(problem, label, method, on_progress, stop))
-            runs[label] = _load(file, problem)
+                _save(file, _run_method(problem, label, method, on_progress, stop), problem.fingerprint(label))
+            runs[label] = _load(file, problem, label)
     return _finish(problem, path, runs, notes)
 
 
@@ -234,7 +250,8 @@ def _run_method(
                 told = (first + t / experiment.rounds * len(part)) / len(todo)
                 accuracy = _mean_accuracy(records, part)
                 progress = (round(told * experiment.rounds), experiment.rounds, accuracy, time.perf_counter() - began)
-                on_progress(Progress(label, *progress, pace.speed))
+                speed = None if pace.speed is None else pace.speed * len(part) / len(todo)
+                on_progress(Progress(label, *progress, speed))
             if stop():
                 raise Stopped(label)
         done += [(own, int(a), int(bad)) for own, a, bad in zip(records, state.answers, state.diverged, strict=True)]
@@ -294,25 +311,32 @@ def _ari(records: Records, data: FederatedData) -> float | None:
     return float(adjusted_rand_score(data.context, records.values["context"][-1]))
 
 
-def _save(file: Path, runs: Runs) -> None:
+def _save(file: Path, runs: Runs, made_with: dict[str, Any]) -> None:
     """A finished method."""
     plain = ("label", "seeds", "answers", "rounds", "diverged", "seconds", "settings", "tried", "ari")
     facts: dict[str, Any] = {name: getattr(runs, name) for name in plain}
     facts["cost"] = dataclasses.asdict(runs.cost)
     facts["evaluated"] = [r.rounds for r in runs.records]
+    facts["run"] = made_with
     arrays = {f"{i}/{k}": v for i, r in enumerate(runs.records) for k, v in r.values.items()}
     save_arrays(file, arrays, facts)
 
 
-def _load(file: Path, problem: _Problem) -> Runs:
+def _load(file: Path, problem: _Problem, label: str) -> Runs:
+    """A finished method's runs; refused where they were made with other settings or data."""
     arrays, facts = load_arrays(file)
+    was, now = facts.pop("run"), json.loads(json.dumps(problem.fingerprint(label)))
+    for name in now | was:
+        if was.get(name) != now.get(name):
+            raise CgpflError(
+                f"comparison {file}: was run with {name} = {was.get(name)!r}, now {now.get(name)!r}; "
+                "delete this file to run the method anew"
+            )
     records = [
         Records(rounds, {k.partition("/")[2]: v for k, v in arrays.items() if k.startswith(f"{i}/")})
         for i, rounds in enumerate(facts.pop("evaluated"))
     ]
     cost = Cost(**facts.pop("cost"))
-    if facts["seeds"] != problem.seeds:
-        raise CgpflError(f"comparison {file}: has seeds {facts['seeds']}, the configuration {problem.seeds}")
     return Runs(records=records, samples=[d.test.counts for d in problem.data], cost=cost, **facts)
 
 
@@ -323,10 +347,10 @@ def _finish(problem: _Problem, path: Path, runs: dict[str, Runs], notes: list[st
     data = problem.data[0].summary()
     write(path / "table.csv", table.to_csv(index=False).encode())
     write(path / "table.md", markdown(table, target, len(problem.seeds)).encode())
-    histories = [r.history(float(getattr(problem.methods[m], "prox", 0.0))) for m, r in runs.items()]
-    history = pd.concat([h for h in histories if len(h)], ignore_index=True)
+    histories = [h for h in (r.history(float(r.settings.get("prox", 0.0))) for r in runs.values()) if len(h)]
+    history = pd.concat(histories, ignore_index=True) if histories else pd.DataFrame(columns=["round", "accuracy"])
     columns = ["method", "seed", *(c for c in history.columns if c not in ("method", "seed"))]
-    write(path / "history.csv", history[columns].to_csv(index=False).encode())
+    write(path / "history.csv", history.reindex(columns=columns).to_csv(index=False).encode())
     summary = {
         "data": data,
         "model": {"name": problem.experiment.model.name, **problem.model.settings()},
@@ -349,39 +373,13 @@ def _finish(problem: _Problem, path: Path, runs: dict[str, Runs], notes: list[st
     from cgpfl.report.comparison import draw
 
     draw(path)
-    return Compared(path, table, target, runs, notes, data)
+    lost = [explain(m, problem.methods[m], r) for m, r in runs.items() if any(bad is not None for bad in r.diverged)]
+    return Compared(path, table, target, runs, notes, data, lost)
 
 
-def markdown(table: pd.DataFrame, target: float, seeds: int) -> str:
-    """The table as Markdown."""
-    head = ["method", "accuracy", "mean", "worst tenth", f"rounds to {100 * target:.1f} %", "MB", "gradients", "s", ""]
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * 7 + "---|"]
-    for i, row in enumerate(table.to_dict("records")):
-        lines.append("| " + " | ".join(cells({str(k): v for k, v in row.items()}, i == 0, seeds)) + " |")
-    if seeds > 1:
-        lines += ["", f"≈: not told apart from the best over {seeds} seeds (paired t-test, {LEVEL:.0%})"]
-    return "\n".join(lines) + "\n"
-
-
-def cells(row: dict[str, Any], best: bool, seeds: int) -> list[str]:
-    """A row of the table as text."""
-
-    def percent(value: float) -> str:
-        return "–" if np.isnan(value) else f"{100 * value:.1f}"
-
-    accuracy = percent(row["accuracy"]) + (f" ± {100 * row['std']:.1f}" if seeds > 1 and row["diverged"] == 0 else "")
-    if row["diverged"]:
-        accuracy = "diverged" if row["diverged"] == seeds else f"diverged {row['diverged']}/{seeds}"
-    rounds = "–" if np.isnan(row["rounds_to_target"]) else f"{row['rounds_to_target']:.0f}"
-    mark = "best" if best and seeds > 1 and row["diverged"] == 0 else "≈" if row["tied"] else ""
-    return [
-        row["method"],
-        accuracy,
-        percent(row["mean"]),
-        percent(row["worst_tenth"]),
-        rounds,
-        f"{row['megabytes']:.1f}",
-        f"{row['gradients'] / 1e3:.0f}k",
-        f"{row['seconds']:.1f}",
-        mark,
-    ]
+def explain(label: str, method: Any, runs: Runs) -> str:
+    """Which seeds of a method diverged, and why that may be."""
+    lost = {seed: bad for seed, bad in zip(runs.seeds, runs.diverged, strict=True) if bad is not None}
+    where = ", ".join(f"seed {seed} in round {bad}" for seed, bad in lost.items())
+    cause = method.likely_cause() if hasattr(method, "likely_cause") else "the rates are too high"
+    return f"{label}: diverged ({where}); likely cause: {cause}"

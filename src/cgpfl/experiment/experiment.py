@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cgpfl.data import FederatedData
+from cgpfl.engine import check_start
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import write
 from cgpfl.experiment.config import Experiment, from_dict, read_toml, to_toml
@@ -50,7 +51,9 @@ def _build(experiment: Experiment) -> tuple[FederatedData, Model, dict[str, Any]
     methods = experiment.methods()
     data = experiment.data.build(experiment.seed)
     model = as_model(experiment.model.name, data.shape, data.classes, **experiment.model.settings)
-    return data, model, {label: checked(method, data, experiment) for label, method in methods.items()}
+    ready = {label: checked(method, data, experiment) for label, method in methods.items()}
+    check_start(ready.values(), data, model)
+    return data, model, ready
 
 
 def _run(

@@ -64,7 +64,7 @@ class Pace:
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM between two blocks; what was computed is saved."""
+    """Ctrl-C or SIGTERM between two blocks, with something saved to go on from."""
 
 
 class Interrupted(Stopped):
@@ -172,7 +172,7 @@ def checked(method: Any, data: FederatedData, settings: Settings) -> Any:
         raise CgpflError(f"{name}: needs samples that everybody has; set data.public, for instance to 0.1")
     if hasattr(prepared, "check"):
         asked = cohort_size(settings.participation, data.clients)
-        prepared.check(data.clients, settings.rounds * asked * (1 - settings.dropout))
+        prepared.check(data.clients, settings.rounds * asked * (1 - settings.dropout), settings.rounds)
     return prepared
 
 

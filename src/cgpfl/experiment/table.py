@@ -146,3 +146,38 @@ def ranking(runs: dict[str, Runs], target: float) -> pd.DataFrame:
     table["p"], table["p_holm"] = [np.nan, *p], [np.nan, *holm(p)]
     table["tied"] = [False, *(bool(v >= LEVEL) for v in p)]
     return table
+
+
+def markdown(table: pd.DataFrame, target: float, seeds: int) -> str:
+    """The table as Markdown."""
+    head = ["method", "accuracy", "mean", "worst tenth", f"rounds to {100 * target:.1f} %", "MB", "gradients", "s", ""]
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * 7 + "---|"]
+    for i, row in enumerate(table.to_dict("records")):
+        lines.append("| " + " | ".join(cells({str(k): v for k, v in row.items()}, i == 0, seeds)) + " |")
+    if seeds > 1:
+        lines += ["", f"≈: not told apart from the best over {seeds} seeds (paired t-test, {LEVEL:.0%})"]
+    return "\n".join(lines) + "\n"
+
+
+def cells(row: dict[str, Any], best: bool, seeds: int) -> list[str]:
+    """A row of the table as text."""
+
+    def percent(value: float) -> str:
+        return "–" if np.isnan(value) else f"{100 * value:.1f}"
+
+    accuracy = percent(row["accuracy"]) + (f" ± {100 * row['std']:.1f}" if seeds > 1 and row["diverged"] == 0 else "")
+    if row["diverged"]:
+        accuracy = "diverged" if row["diverged"] == seeds else f"diverged {row['diverged']}/{seeds}"
+    rounds = "–" if np.isnan(row["rounds_to_target"]) else f"{row['rounds_to_target']:.0f}"
+    mark = "best" if best and seeds > 1 and row["diverged"] == 0 else "≈" if row["tied"] else ""
+    return [
+        row["method"],
+        accuracy,
+        percent(row["mean"]),
+        percent(row["worst_tenth"]),
+        rounds,
+        f"{row['megabytes']:.1f}",
+        f"{row['gradients'] / 1e3:.0f}k",
+        f"{row['seconds']:.1f}",
+        mark,
+    ]

@@ -236,7 +236,13 @@ def never_stopped(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("kill_at", [("local", 1), ("cgpfl", 3), ("cgpfl", 1500)])
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "kill_at",
+    [pytest.param(("local", 1), marks=slow), ("cgpfl", 3), pytest.param(("cgpfl", 1500), marks=slow)],
+)
 def test_killed_and_resumed_is_the_run_never_stopped(tmp_path, never_stopped, kill_at):
     folder = tmp_path / "run"
     process = start("run", *LONG, *ROUNDS, "--out", folder)
@@ -250,7 +256,7 @@ def test_killed_and_resumed_is_the_run_never_stopped(tmp_path, never_stopped, ki
     same_run(folder, never_stopped)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=slow)])
 def test_ctrl_c_leaves_a_resumable_run_and_says_how(tmp_path, never_stopped, number):
     folder = tmp_path / "run"
     process = start("run", *LONG, *ROUNDS, "--out", folder)

@@ -139,3 +139,16 @@ def test_an_update_of_zero_has_no_direction():
     """1 − cos is 1 then, not NaN: as far as at a right angle."""
     between = np.asarray(distances({"w": jnp.asarray([[0.0, 0], [3, 4], [-6, -8]])}, "cosine"))
     np.testing.assert_allclose(between[[0, 0, 1], [1, 2, 2]], [1, 1, 2], atol=1e-6)
+
+
+@each_linkage
+def test_distances_that_are_no_numbers_are_never_merged(how):
+    """A client that diverged stays alone, and the others are grouped as without it."""
+    points = np.array([[0.0], [0.1], [np.nan], [5.0], [5.2]], np.float32)
+    between = np.abs(points - points.T)
+    labels, k = cluster(between, how, threshold=1.0)
+    assert k == 3
+    np.testing.assert_array_equal(labels, [0, 0, 1, 2, 2])
+    labels, k = cluster(between, how)  # all that can be merged
+    assert k == 2
+    np.testing.assert_array_equal(labels, [0, 0, 1, 0, 0])

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from cgpfl.experiment.compare import Compared
+    from cgpfl.experiment.compared import Compared
     from cgpfl.experiment.experiment import Finished
     from cgpfl.experiment.run import Progress
 
@@ -94,7 +94,7 @@ def _facts(p: Progress) -> str:
 
 def show(finished: Finished | Compared) -> bool:
     """The final table of a run or a comparison and where the rest is; False if every method diverged."""
-    from cgpfl.experiment.compare import Compared
+    from cgpfl.experiment.compared import Compared
 
     return show_comparison(finished) if isinstance(finished, Compared) else show_run(finished)
 

@@ -1,6 +1,7 @@
 """Experiments: configuration, run folders, checkpoints, results."""
 
-from cgpfl.experiment.compare import Compared, compare
+from cgpfl.experiment.compare import compare
+from cgpfl.experiment.compared import Compared
 from cgpfl.experiment.config import Experiment
 from cgpfl.experiment.experiment import Finished, resume_experiment, run_experiment
 from cgpfl.experiment.result import Contexts, PersonalModel, Result

@@ -1,19 +1,8 @@
-"""Compare methods: one federation, the same start and random keys for all, several seeds in one program.
-
-A comparison's folder holds
-
-    config.toml          complete and re-runnable, with a section [compare]
-    table.csv, table.md  the methods, best first
-    summary.json         the same with everything behind it: each seed, settings, what a search tried
-    history.csv          one row a method, seed and evaluated round
-    figures/*.png
-    methods/NAME.safetensors   records of each finished method: a comparison that was stopped goes on after them
-"""
+"""Compare methods: one federation, the same start and random keys for all, several seeds in one program."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from cgpfl.algorithms import METHODS
 from cgpfl.data import FederatedData
 from cgpfl.engine import Simulation, check_start
 from cgpfl.engine.together import Run, Together, how_many_fit
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.checkpoint import load_arrays, save_arrays, write
+from cgpfl.experiment.checkpoint import write
+from cgpfl.experiment.compared import Compared, finish, load, save
 from cgpfl.experiment.config import Experiment, Named, from_dict, read_toml, to_toml
-from cgpfl.experiment.folder import RunFolder, finite, parameters
+from cgpfl.experiment.folder import RunFolder, parameters
 from cgpfl.experiment.records import Cost, Records
 from cgpfl.experiment.run import Pace, Progress, Stopped, checked, fingerprint, interrupts
-from cgpfl.experiment.table import Runs, default_target, markdown, ranking
+from cgpfl.experiment.table import Runs
 from cgpfl.experiment.tune import candidates, space
 from cgpfl.hyper import from_values, hyper
 from cgpfl.models import Model, as_model
@@ -51,21 +40,6 @@ class Comparing:
     seeds: int = hyper(3, "runs of every method, with seeds seed, seed + 1, …", low=1, high=1000)
     target: float = hyper(0.0, "accuracy whose first round is noted; 0 = what local training ends with", low=0, high=1)
     tune: int = hyper(0, "settings tried for each method, chosen on validation samples; 0 = none", low=0, high=1000)
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A finished comparison."""
-
-    folder: Path
-    table: pd.DataFrame
-    """One row a method, best first (see :func:`cgpfl.experiment.table.ranking`)."""
-    target: float
-    runs: dict[str, Runs]
-    notes: list[str]
-    data: dict[str, Any]
-    diverged: list[str]
-    """A line for each method that diverged, with the likely cause."""
 
 
 def compare(
@@ -212,9 +186,17 @@ def _run(problem: _Problem, path: Path, notes: list[str], on_progress: Callable[
         for label, method in problem.methods.items():
             file = path / "methods" / f"{label}.safetensors"
             if not file.exists():
-                _save(file, _run_method(problem, label, method, on_progress, stop), problem.fingerprint(label))
-            runs[label] = _load(file, problem, label)
-    return _finish(problem, path, runs, notes)
+                save(file, _run_method(problem, label, method, on_progress, stop), problem.fingerprint(label))
+            runs[label] = load(file, problem.fingerprint(label), [d.test.counts for d in problem.data])
+    experiment = problem.experiment
+    facts = {
+        "data": problem.data[0].summary(),
+        "model": {"name": experiment.model.name, **problem.model.settings()},
+        "seeds": problem.seeds,
+        "rounds": experiment.rounds,
+    }
+    lost = [explain(m, problem.methods[m], r) for m, r in runs.items() if any(bad is not None for bad in r.diverged)]
+    return finish(path, runs, facts, target=problem.comparing.target, notes=notes, diverged=lost)
 
 
 def _run_method(
@@ -309,72 +291,6 @@ def _ari(records: Records, data: FederatedData) -> float | None:
     from sklearn.metrics import adjusted_rand_score
 
     return float(adjusted_rand_score(data.context, records.values["context"][-1]))
-
-
-def _save(file: Path, runs: Runs, made_with: dict[str, Any]) -> None:
-    """A finished method."""
-    plain = ("label", "seeds", "answers", "rounds", "diverged", "seconds", "settings", "tried", "ari")
-    facts: dict[str, Any] = {name: getattr(runs, name) for name in plain}
-    facts["cost"] = dataclasses.asdict(runs.cost)
-    facts["evaluated"] = [r.rounds for r in runs.records]
-    facts["run"] = made_with
-    arrays = {f"{i}/{k}": v for i, r in enumerate(runs.records) for k, v in r.values.items()}
-    save_arrays(file, arrays, facts)
-
-
-def _load(file: Path, problem: _Problem, label: str) -> Runs:
-    """A finished method's runs; refused where they were made with other settings or data."""
-    arrays, facts = load_arrays(file)
-    was, now = facts.pop("run"), json.loads(json.dumps(problem.fingerprint(label)))
-    for name in now | was:
-        if was.get(name) != now.get(name):
-            raise CgpflError(
-                f"comparison {file}: was run with {name} = {was.get(name)!r}, now {now.get(name)!r}; "
-                "delete this file to run the method anew"
-            )
-    records = [
-        Records(rounds, {k.partition("/")[2]: v for k, v in arrays.items() if k.startswith(f"{i}/")})
-        for i, rounds in enumerate(facts.pop("evaluated"))
-    ]
-    cost = Cost(**facts.pop("cost"))
-    return Runs(records=records, samples=[d.test.counts for d in problem.data], cost=cost, **facts)
-
-
-def _finish(problem: _Problem, path: Path, runs: dict[str, Runs], notes: list[str]) -> Compared:
-    """Table, summary, history and figures."""
-    target = problem.comparing.target or default_target(runs)
-    table = ranking(runs, target)
-    data = problem.data[0].summary()
-    write(path / "table.csv", table.to_csv(index=False).encode())
-    write(path / "table.md", markdown(table, target, len(problem.seeds)).encode())
-    histories = [h for h in (r.history(float(r.settings.get("prox", 0.0))) for r in runs.values()) if len(h)]
-    history = pd.concat(histories, ignore_index=True) if histories else pd.DataFrame(columns=["round", "accuracy"])
-    columns = ["method", "seed", *(c for c in history.columns if c not in ("method", "seed"))]
-    write(path / "history.csv", history.reindex(columns=columns).to_csv(index=False).encode())
-    summary = {
-        "data": data,
-        "model": {"name": problem.experiment.model.name, **problem.model.settings()},
-        "seeds": problem.seeds,
-        "rounds": problem.experiment.rounds,
-        "target": target,
-        "notes": notes,
-        "methods": {
-            str(row["method"]): {
-                **{k: v for k, v in row.items() if k != "method"},
-                "each_seed": runs[str(row["method"])].accuracy().tolist(),
-                "ari": runs[str(row["method"])].ari,
-                "settings": runs[str(row["method"])].settings,
-                "tried": runs[str(row["method"])].tried,
-            }
-            for row in table.to_dict("records")
-        },
-    }
-    write(path / "summary.json", (json.dumps(finite(summary), indent=2, allow_nan=False) + "\n").encode())
-    from cgpfl.report.comparison import draw
-
-    draw(path)
-    lost = [explain(m, problem.methods[m], r) for m, r in runs.items() if any(bad is not None for bad in r.diverged)]
-    return Compared(path, table, target, runs, notes, data, lost)
 
 
 def explain(label: str, method: Any, runs: Runs) -> str:

@@ -1,0 +1,96 @@
+"""What a comparison leaves behind.
+
+A comparison's folder holds
+
+    config.toml          complete and re-runnable, with a section [compare]
+    table.csv, table.md  the methods, best first
+    summary.json         the same with everything behind it: each seed, settings, what a search tried
+    history.csv          one row a method, seed and evaluated round
+    figures/*.png
+    methods/NAME.safetensors   records of each finished method: a comparison that was stopped goes on after them
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cgpfl.errors import CgpflError
+from cgpfl.experiment.checkpoint import load_arrays, save_arrays, write
+from cgpfl.experiment.folder import finite
+from cgpfl.experiment.records import Cost, Records
+from cgpfl.experiment.table import Runs, default_target, markdown, ranking
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A finished comparison."""
+
+    folder: Path
+    table: pd.DataFrame
+    """One row a method, best first (see :func:`cgpfl.experiment.table.ranking`)."""
+    target: float
+    runs: dict[str, Runs]
+    notes: list[str]
+    data: dict[str, Any]
+    diverged: list[str]
+    """A line for each method that diverged, with the likely cause."""
+
+
+def save(file: Path, runs: Runs, made_with: dict[str, Any]) -> None:
+    """A finished method."""
+    plain = ("label", "seeds", "answers", "rounds", "diverged", "seconds", "settings", "tried", "ari")
+    facts: dict[str, Any] = {name: getattr(runs, name) for name in plain}
+    facts["cost"] = dataclasses.asdict(runs.cost)
+    facts["evaluated"] = [r.rounds for r in runs.records]
+    facts["run"] = made_with
+    arrays = {f"{i}/{k}": v for i, r in enumerate(runs.records) for k, v in r.values.items()}
+    save_arrays(file, arrays, facts)
+
+
+def load(file: Path, made_with: dict[str, Any], samples: list[np.ndarray]) -> Runs:
+    """A finished method's runs; refused where they were made with other settings or data."""
+    arrays, facts = load_arrays(file)
+    was, now = facts.pop("run"), json.loads(json.dumps(made_with))
+    for name in now | was:
+        if was.get(name) != now.get(name):
+            raise CgpflError(
+                f"comparison {file}: was run with {name} = {was.get(name)!r}, now {now.get(name)!r}; "
+                "delete this file to run the method anew"
+            )
+    records = [
+        Records(rounds, {k.partition("/")[2]: v for k, v in arrays.items() if k.startswith(f"{i}/")})
+        for i, rounds in enumerate(facts.pop("evaluated"))
+    ]
+    return Runs(records=records, samples=samples, cost=Cost(**facts.pop("cost")), **facts)
+
+
+def finish(
+    path: Path, runs: dict[str, Runs], facts: dict[str, Any], *, target: float, notes: list[str], diverged: list[str]
+) -> Compared:
+    """Write table, summary, history and figures; ``facts`` of data, model, seeds and rounds go into the summary."""
+    target = target or default_target(runs)
+    table = ranking(runs, target)
+    write(path / "table.csv", table.to_csv(index=False).encode())
+    write(path / "table.md", markdown(table, target, len(facts["seeds"])).encode())
+    histories = [h for h in (r.history(float(r.settings.get("prox", 0.0))) for r in runs.values()) if len(h)]
+    history = pd.concat(histories, ignore_index=True) if histories else pd.DataFrame(columns=["round", "accuracy"])
+    columns = ["method", "seed", *(c for c in history.columns if c not in ("method", "seed"))]
+    write(path / "history.csv", history.reindex(columns=columns).to_csv(index=False).encode())
+    methods: dict[str, Any] = {}
+    for row in table.to_dict("records"):
+        of = runs[str(row["method"])]
+        behind = {"each_seed": of.accuracy().tolist(), "ari": of.ari, "settings": of.settings, "tried": of.tried}
+        methods[of.label] = {**{k: v for k, v in row.items() if k != "method"}, **behind}
+    summary = {**facts, "target": target, "notes": notes, "methods": methods}
+    write(path / "summary.json", (json.dumps(finite(summary), indent=2, allow_nan=False) + "\n").encode())
+    from cgpfl.report.comparison import draw
+
+    draw(path)
+    return Compared(path, table, target, runs, notes, facts["data"], diverged)

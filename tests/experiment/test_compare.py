@@ -112,6 +112,20 @@ def test_the_folder_holds_everything(compared):
         assert (compared.folder / "figures" / f"{name}.png").stat().st_size > 5000
 
 
+def test_runs_that_do_not_fit_in_one_program_take_several(compared, tmp_path, monkeypatch):
+    """With memory for one run at a time the table is the same, and progress never goes back."""
+    monkeypatch.setattr("cgpfl.engine.together.memory", lambda: 1)
+    told = []
+    one_by_one = cgpfl.compare(["ditto"], seeds=2, out=tmp_path / "c", on_progress=told.append, seed=5, **SMALL)
+    again = cgpfl.compare(["ditto"], {"public": 0.1}, seeds=2, out=tmp_path / "d", seed=5, **SMALL)
+    assert len(one_by_one.runs["ditto"].records) == 2
+    for label in ("local", "ditto"):
+        rounds = [p.round for p in told if p.label == label]
+        assert rounds == sorted(rounds)
+        assert rounds[-1] == 6
+        np.testing.assert_allclose(again.runs[label].accuracy(), compared.runs[label].accuracy(), atol=0.005)
+
+
 def test_what_is_finished_is_kept(compared):
     """One method's records are lost: only that method runs again, and the table is the same."""
     before = compared.table.drop(columns="seconds")

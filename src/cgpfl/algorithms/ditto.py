@@ -29,7 +29,7 @@ class Ditto(FedAvg):
 
     name = "ditto"
     citation = "Li et al., ICML 2021"
-    original = "λ from {0.1, 1, 2}, by validation or by how alike the clients are"
+    original = "λ from {0.1, 1, 2}, chosen by each client"
     when = "A global model is wanted anyway, and each client should get a robust personal one beside it."
 
     prox: float = hyper(1.0, "λ: pull of the personal model towards the global one", low=0, tune=(0.01, 10.0))

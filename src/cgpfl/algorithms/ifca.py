@@ -50,10 +50,7 @@ class IFCA(SGDMethod):
 
     name = "ifca"
     citation = "Ghosh et al., NeurIPS 2020"
-    original = (
-        "K known; a round is one gradient step, or some local epochs with averaging; restarts from "
-        "several random starts"
-    )
+    original = "K known; a round is one gradient step, or several local steps with averaging"
     when = (
         "A known number of groups whose clients can tell by their loss which model is theirs. K times the traffic down."
     )

@@ -30,7 +30,7 @@ class PFedMe(Method):
 
     name = "pfedme"
     citation = "Dinh et al., NeurIPS 2020"
-    original = "λ = 15, S = 5, R = 20, minibatches of 20, β from 1 to 4; θ is restarted from w̃ there"
+    original = "λ = 15, S = 5, R = 20, minibatches of 20 on MNIST"
     when = "Personal models around one global model, by a proximal term; it needs more gradients and rounds than Ditto."
 
     prox: float = hyper(12.0, "λ: pull of the personal model towards the global one", low=0, tune=(1.0, 15.0))

@@ -35,7 +35,7 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
 from cgpfl.algorithms.groups import group_step
 from cgpfl.algorithms.moreau import moreau_rounds, unstable_prox
-from cgpfl.contexts import best_of, choose_k, match, prepare, seedings
+from cgpfl.contexts import Points, best_of, choose_k, match, prepare, seedings
 from cgpfl.errors import CgpflError
 from cgpfl.hyper import algorithm, hyper
 from cgpfl.tree import Tree, mix, norms, repeat, scale, size, take
@@ -238,9 +238,14 @@ class CGPFL(Method):
         # Contexts are born equal: every one starts from the model shared so far.
         shared = jax.tree.map(lambda w: w[0], server.models)
         server = replace(server, models=repeat(shared, slots), settled=jnp.bool_(True))
+        return self._contexts(server, points)
+
+    def _contexts(self, server: Server, points: Points) -> Server:
+        """The server with ``points [N]`` clustered into K contexts, or into as many as e(K) asks for."""
+        slots = server.cost.shape[0]
         if self.contexts == "auto":
             mu = None if isinstance(self.mu, str) else self.mu
-            dimension = size(shared)
+            dimension = size(server.models) // slots
             choice = choose_k(
                 points, server.samples, dimension, server.seeding, largest=slots, mu=mu, restarts=self.restarts
             )
@@ -253,8 +258,13 @@ class CGPFL(Method):
                 mu=choice.mu,
                 iterations=choice.iterations,
             )
-        found = best_of(points, seedings(points, slots, server.seeding, self.restarts), slots)
-        return replace(server, assignment=found.labels, k=jnp.int32(slots), iterations=found.iterations)
+        return self._given(server, points, slots)
+
+    def _given(self, server: Server, points: Points, k: Array | int) -> Server:
+        """The server with ``points`` clustered into ``k`` contexts."""
+        seeds = seedings(points, server.cost.shape[0], server.seeding, self.restarts)
+        found = best_of(points, seeds, k)
+        return replace(server, assignment=found.labels, k=jnp.int32(k), iterations=found.iterations)
 
     def _again(self, server: Server, uploads: Tree, cohort: Cohort) -> Server:
         """Cluster the uploads of a later round.

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import jax
 
-
-def cache_folder() -> Path:
-    """``$CGPFL_CACHE``, else ``cgpfl`` in the user's cache folder."""
-    if chosen := os.environ.get("CGPFL_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cgpfl"
+from cgpfl.folders import cache_folder
 
 
 def use_compilation_cache() -> None:

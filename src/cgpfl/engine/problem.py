@@ -82,8 +82,8 @@ def client_keys(keys: RoundKeys, client_id: Array) -> ClientKeys:
     return ClientKeys(*jax.random.split(jax.random.fold_in(keys.clients, client_id), 3))
 
 
-def on_device(data: FederatedData) -> Arrays:
-    """Copy a federation to JAX's default device, each sample once."""
+def on_device(data: FederatedData, samples: bool = True) -> Arrays:
+    """Copy a federation to JAX's default device, each sample once (``samples=False``: with an empty x)."""
 
     def part(table: Any) -> Part | None:
         return None if table is None else Part(jnp.asarray(table.rows), jnp.asarray(table.counts))
@@ -92,7 +92,7 @@ def on_device(data: FederatedData) -> Arrays:
     assert train is not None
     assert test is not None
     return Arrays(
-        x=jnp.asarray(data.x),
+        x=jnp.asarray(data.x if samples else data.x[:0]),
         y=jnp.asarray(data.y),
         scale=jnp.float32(data.scale),
         shift=jnp.float32(data.shift),

@@ -59,7 +59,15 @@ class Static(NamedTuple):
     block: int  # clients computed at once
     capacity: int  # evaluations one call can record
     drops: bool  # whether a client that was asked may not answer
-    together: str = ""  # several runs in one program: "own" = each with its data, "same" = all with the same
+    together: str = ""  # several runs in one program: a key of ARRAYS_AXES, or "" for one run
+
+
+ARRAYS_AXES: dict[str, Any] = {
+    "same": None,  # all with the same data
+    "split": Arrays(x=None, y=0, scale=None, shift=None, ids=0, train=0, test=0, validation=0, public=0),  # type: ignore[arg-type]
+    "own": 0,  # each with its own
+}
+"""Which of the data's arrays have an axis of runs, where several runs share a program."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +167,7 @@ def program(method: Any, task: Task, arrays: Arrays, keys: Keys, dropout: Array,
             aggregate=lambda s, w, k: aggregate(method, s, w, k.server),
             evaluate=lambda k, s: evaluate(method, task, arrays, k, s, static),
         )
-    data = 0 if static.together == "own" else None
+    data = ARRAYS_AXES[static.together]
 
     def work(method: Any, task: Task, arrays: Arrays, keys: RoundKeys, state: State) -> Work:
         return clients_work(method, with_public(task, arrays), arrays, keys, state, dropout, static)
@@ -238,7 +246,7 @@ def begin(method: Any, task: Task, arrays: Arrays, keys: Keys, together: str = "
     """The state before the first round, of one run or of several."""
     if not together:
         return first_state(method, task, arrays, keys)
-    return jax.vmap(first_state, in_axes=(0, 0, 0 if together == "own" else None, 0))(method, task, arrays, keys)
+    return jax.vmap(first_state, in_axes=(0, 0, ARRAYS_AXES[together], 0))(method, task, arrays, keys)
 
 
 def check_start(methods: Iterable[Any], data: Any, model: Any) -> None:

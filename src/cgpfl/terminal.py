@@ -67,6 +67,38 @@ def _bars() -> Iterator[Callable[[Progress], None]]:
         yield tell
 
 
+@contextmanager
+def downloads() -> Iterator[Callable[[str, int, int], None] | None]:
+    """A function to call with (what, bytes so far, bytes in all): a bar on a terminal; elsewhere None, for lines."""
+    if not sys.stdout.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[facts]}"))
+    with Bars(*columns, console=Console(highlight=False), transient=True) as bars:
+        task, current, began = bars.add_task("", total=None, facts=""), "", 0.0
+
+        def tell(what: str, done: int, total: int) -> None:
+            nonlocal task, current, began
+            news = done == total == 0
+            if news:
+                bars.console.print(what, markup=False)
+            if what != current:  # the next thing: its bar starts anew, and moves without end until there are bytes
+                bars.remove_task(task)
+                task, current, began = bars.add_task("", total=None, facts=""), what, time.monotonic()
+            if not news:
+                facts = f"{_megabytes(done, total)}, {done / 1e6 / max(time.monotonic() - began, 1e-3):.1f} MB/s"
+                bars.update(task, description=what, completed=done, total=total or None, facts=facts)
+
+        yield tell
+
+
+def _megabytes(done: int, total: int) -> str:
+    return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB" if total else f"{done / 1e6:.1f} MB"
+
+
 def _lines() -> Callable[[Progress], None]:
     last: dict[str, float] = {}
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from cgpfl.data import RULES, split
-from cgpfl.data.splits import block_classes, cyclic_classes
+from cgpfl.data.splits import block_classes, cyclic_classes, sample
 from cgpfl.errors import CgpflError
 
 LABELS = np.repeat(np.arange(10), 100)
@@ -65,6 +65,30 @@ def test_spread_makes_sizes_unequal():
     assert unequal.sum() == equal.sum() == 1000
 
 
+@pytest.mark.parametrize("rule", ["cyclic", "block", "random", "dirichlet"])
+def test_no_client_is_over_the_largest(rule):
+    def sizes(largest):
+        return np.array([len(p) for p in split(LABELS, rule, 20, seed=1, alpha=1.0, spread=0.5, largest=largest)])
+
+    limit = sizes(0).max() - 1
+    assert 4 <= sizes(limit).min() <= sizes(limit).max() <= limit
+
+
+def test_a_limit_that_is_kept_anyway_changes_nothing():
+    free, held = (split(LABELS, "cyclic", 20, seed=2, spread=0.3, largest=n) for n in (0, 1000))
+    assert all((a == b).all() for a, b in zip(free, held, strict=True))
+
+
+def test_sample_takes_the_same_share_of_every_class():
+    labels = np.repeat([0, 1, 2, 5], [400, 200, 100, 3])
+    rows = sample(labels, 0.25, seed=0)
+    assert np.bincount(labels[rows]).tolist() == [100, 50, 25, 0, 0, 1]
+    assert (np.diff(rows) > 0).all()
+    assert (sample(labels, 0.25, seed=0) == rows).all()
+    assert (sample(labels, 0.25, seed=1) != rows).any()
+    assert np.bincount(labels[sample(labels, 0.001, seed=0)]).tolist() == [1, 1, 1, 0, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -74,6 +98,12 @@ def test_spread_makes_sizes_unequal():
         ({"rule": "cyclic", "clients": 4, "held": 11}, "between 1 and 10"),
         ({"rule": "dirichlet", "clients": 4, "alpha": 0.0}, "above 0"),
         ({"rule": "dirichlet", "clients": 100, "alpha": 0.01}, "100 draws left a client with under 4 samples"),
+        ({"rule": "iid", "clients": 4, "largest": 3}, "largest = 3: must be 0, for no limit, or at least smallest, 4"),
+        ({"rule": "iid", "clients": 8, "largest": 124}, "too few for 8 clients to hold all 1000 samples; at least 125"),
+        (
+            {"rule": "cyclic", "clients": 40, "spread": 3.0, "largest": 30},
+            "100 draws left a client with under 4 or over 30 samples; use a smaller spread",
+        ),
     ],
 )
 def test_bad_splits_say_so(settings, message):

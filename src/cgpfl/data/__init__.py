@@ -3,7 +3,7 @@
 from cgpfl.data.build import SPLITS, make_data
 from cgpfl.data.federated import FederatedData, Table
 from cgpfl.data.makers import MAKERS, make_contexts
-from cgpfl.data.sources import SOURCES, Source, load
+from cgpfl.data.sources import SOURCES, Source, is_here, load
 from cgpfl.data.splits import RULES, split
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "FederatedData",
     "Source",
     "Table",
+    "is_here",
     "load",
     "make_contexts",
     "make_data",

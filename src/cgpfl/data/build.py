@@ -9,7 +9,7 @@ import numpy as np
 from cgpfl.data.federated import FederatedData, _arrays
 from cgpfl.data.makers import MAKERS, make_contexts
 from cgpfl.data.sources import load
-from cgpfl.data.splits import RULES, split
+from cgpfl.data.splits import RULES, sample, split
 from cgpfl.errors import CgpflError
 
 SPLITS = {
@@ -35,6 +35,8 @@ def make_data(
     alpha: float = 0.5,
     spread: float = 0.0,
     smallest: int = 4,
+    largest: int = 0,
+    share: float = 1.0,
     test: float = 0.25,
     validation: float = 0.0,
     public: float = 0.0,
@@ -42,13 +44,17 @@ def make_data(
 ) -> FederatedData:
     """A federation of ``clients`` from a named set (or .npz file) and a named split (see ``SPLITS``).
 
-    ``public`` is the share of all samples that is taken out before the split and that everybody has;
+    ``share`` is the part of the set that is used at all, drawn alike from every class. ``smallest`` and ``largest``
+    are samples a client must get, and may get (0: any number).
+    ``public`` is the share of all those samples that is taken out before the split and that everybody has;
     with hidden contexts, equally many of them are of each.
     """
     if split_by not in SPLITS:
         raise CgpflError(f"no split {split_by!r}; there are {', '.join(SPLITS)}")
     if not 0 <= public < 1:
         raise CgpflError(f"public = {public:g}: must be a share, >= 0 and < 1")
+    if not 0 < share <= 1:
+        raise CgpflError(f"share = {share:g}: must be above 0 and at most 1")
     raw = load(source)
     x, y = _arrays(raw.x, raw.y, f"data {source}")
     about: dict[str, Any] = {"source": source, "split": split_by, "seed": seed}
@@ -57,17 +63,24 @@ def make_data(
     if split_by == "own":
         if raw.client is None:
             raise CgpflError(f"split own: data {source} has no array 'client'")
-        if public:
-            raise CgpflError("public: the file's own clients keep their samples; use another split, or public = 0")
+        for name, value, default in (("public", public, 0), ("share", share, 1), ("largest", largest, 0)):
+            if value != default:
+                reason = "the file's own clients keep their samples"
+                raise CgpflError(f"{name}: {reason}; use another split, or {name} = {default}")
         return FederatedData.from_arrays(x, y, raw.client, **more)
 
     rule = "iid" if split_by in MAKERS else split_by
     assert rule in RULES
-    rest, everybody = _set_aside(len(y), public, seed)
-    sizes: dict[str, Any] = {"held": classes_per_client, "alpha": alpha, "spread": spread, "smallest": smallest}
+    used = np.arange(len(y)) if share == 1 else sample(y, share, seed)
+    if share < 1 and split_by in MAKERS:  # these copy x: only what is used of it
+        x, y, used = x[used], y[used], np.arange(len(used))
+    rest, everybody = _set_aside(used, public, seed)
+    sizes: dict[str, Any] = {"held": classes_per_client, "alpha": alpha, "spread": spread}
+    sizes |= {"smallest": smallest, "largest": largest}
     parts = [rest[p] for p in split(y[rest], rule, clients, seed=seed, **sizes)]
-    if public:
-        about["public"] = public
+    about |= {k: v for k, v in (("public", public), ("largest", largest)) if v}
+    if share < 1:
+        about["share"] = share
     context: np.ndarray | None = None
     if split_by in MAKERS:
         about["contexts"] = contexts
@@ -85,10 +98,10 @@ def make_data(
     return FederatedData.from_parts(x, y, parts, context=context, public=everybody, **more)
 
 
-def _set_aside(n: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Positions 0..n-1 as (those to split, the public ones in random order, or None)."""
+def _set_aside(rows: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Positions ``rows [n]`` as (those to split, the public ones in random order, or None)."""
     if share == 0:
-        return np.arange(n), None
-    order = np.random.default_rng([seed, 3]).permutation(n).astype(np.int32)
-    size = max(round(share * n), 1)
-    return np.sort(order[size:]), order[:size]
+        return rows, None
+    order = np.random.default_rng([seed, 3]).permutation(len(rows)).astype(np.int32)
+    size = max(round(share * len(rows)), 1)
+    return rows[np.sort(order[size:])], rows[order[:size]].astype(np.int32)

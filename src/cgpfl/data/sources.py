@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from cgpfl.data.fetch import Tell, get, known, prepared
+from cgpfl.data.sets import SETS
 from cgpfl.errors import CgpflError
 
 
@@ -17,22 +20,53 @@ class Source(NamedTuple):
     y: np.ndarray
     classes: int
     scale: float
-    """Model inputs are x * scale + shift: for images, to mean 0 and standard deviation 1."""
+    """Model inputs are x * scale + shift."""
     shift: float
     client: np.ndarray | None = None
     """``[n]``: whose sample it is, where the source knows."""
 
 
-SOURCES = {"digits": "1,797 images of handwritten digits, 8x8, 10 classes; comes with scikit-learn"}
+SOURCES = {
+    "digits": "1,797 images of handwritten digits, 8x8, 10 classes; comes with scikit-learn",
+    "mnist": "60,000 images of handwritten digits, 28x28, 10 classes: MNIST's training part",
+    "fashion-mnist": "60,000 images of clothes, 28x28, 10 classes: Fashion-MNIST's training part",
+    "cifar10": "60,000 colour images, 32x32, 10 classes: CIFAR-10's training and test parts",
+}
 
 
-def load(name: str) -> Source:
-    """The set called ``name``, or a ``.npz`` file with x, y and perhaps client."""
+def load(name: str, tell: Tell | None = None) -> Source:
+    """The set called ``name``, or a ``.npz`` file with x, y and perhaps client.
+
+    A set that is not here is fetched (``tell``: see :func:`cgpfl.data.fetch.get`) and kept in the cache folder.
+    It is read once a process and cannot be written to: everybody gets the same array x.
+    """
     if name == "digits":
         return _digits()
     if name.endswith(".npz"):
         return _npz(Path(name))
+    if (found := known(name)) is not None:
+        return _images(found, tell)
     raise CgpflError(f"no data {name!r}; there are {', '.join(SOURCES)}, or give a file NAME.npz with arrays x and y")
+
+
+def is_here(name: str) -> bool:
+    """Whether the set called ``name`` can be loaded without being fetched."""
+    found = known(name)
+    return found is None or prepared(found).exists()
+
+
+_kept: dict[Path, Source] = {}
+_one_reader = threading.Lock()
+
+
+def _images(name: str, tell: Tell | None) -> Source:
+    spec, path = SETS[name], prepared(name)
+    with _one_reader:
+        if path not in _kept:
+            x, y = get(name, tell)
+            x.flags.writeable = y.flags.writeable = False
+            _kept[path] = Source(x[: spec.used], y[: spec.used], spec.classes, spec.scale, spec.shift)
+        return _kept[path]
 
 
 def _digits() -> Source:

@@ -1,7 +1,7 @@
 """Splits: which client gets which samples. Each takes labels and a seed and returns positions.
 
-Every client gets at least ``smallest`` samples: rules that draw at random try again a bounded number of
-times, then say what to change. FederatedData checks what comes out: no sample twice, none missing.
+Every client gets at least ``smallest`` and at most ``largest`` samples: rules that draw at random try again a
+bounded number of times, then say what to change. FederatedData checks what comes out: no sample twice.
 """
 
 from __future__ import annotations
@@ -78,12 +78,13 @@ def split(
     alpha: float = 0.5,
     spread: float = 0.0,
     smallest: int = 4,
+    largest: int = 0,
 ) -> Parts:
     """Split samples with ``labels [n]`` over ``clients`` by ``rule``; one position array a client.
 
     ``held``: classes a client, for cyclic, block and random. ``alpha``: of Dirichlet. ``spread``: how
     unequal sizes are, as the standard deviation of log-normal shares, for the class rules (0 = equal).
-    ``smallest``: samples every client must get.
+    ``smallest`` and ``largest``: samples every client must get, and may get (0: any number).
     """
     labels = np.asarray(labels)
     classes = int(labels.max()) + 1
@@ -95,6 +96,13 @@ def split(
         raise CgpflError(
             f"clients = {clients}: too many for {len(labels)} samples at {smallest} a client; "
             f"at most {len(labels) // smallest}"
+        )
+    if largest and largest < smallest:
+        raise CgpflError(f"largest = {largest}: must be 0, for no limit, or at least smallest, {smallest}")
+    if largest and rule in ("iid", "dirichlet") and clients * largest < len(labels):
+        raise CgpflError(
+            f"largest = {largest}: too few for {clients} clients to hold all {len(labels)} samples; "
+            f"at least {-(-len(labels) // clients)}, or use a smaller share of the samples"
         )
     if rule in ("cyclic", "block", "random") and not 1 <= held <= classes:
         raise CgpflError(f"classes_per_client = {held}: must be between 1 and {classes}")
@@ -117,9 +125,18 @@ def split(
 
     for attempt in range(TRIES):
         parts = draw(np.random.default_rng([seed, 0, attempt]))
-        if min(len(p) for p in parts) >= smallest:
+        sizes = [len(p) for p in parts]
+        if min(sizes) >= smallest and max(sizes) <= (largest or len(labels)):
             return parts
-    raise CgpflError(
-        f"split {rule}: {TRIES} draws left a client with under {smallest} samples; "
-        "use fewer clients, a larger alpha or classes_per_client, or a smaller smallest"
-    )
+    limits, changes = f"under {smallest}", "fewer clients, a larger alpha or classes_per_client, or a smaller smallest"
+    if largest:
+        limits += f" or over {largest}"
+        changes = "a smaller spread, a larger alpha or classes_per_client, other limits, or another number of clients"
+    raise CgpflError(f"split {rule}: {TRIES} draws left a client with {limits} samples; use {changes}")
+
+
+def sample(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Positions of a random ``share`` of every class, at least one sample of each, in order. ``[m]``."""
+    rng = np.random.default_rng([seed, 4])
+    rows = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    return np.sort(np.concatenate([rng.permutation(r)[: max(round(share * len(r)), 1)] for r in rows]))

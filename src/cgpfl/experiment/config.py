@@ -30,6 +30,8 @@ class DataConfig:
     alpha: float = hyper(0.5, "of Dirichlet", above=0)
     spread: float = hyper(0.0, "how unequal client sizes are, for cyclic, block and random", low=0)
     smallest: int = hyper(4, "samples every client must get", low=2)
+    largest: int = hyper(0, "samples a client may get at most; 0 = any number", low=0)
+    share: float = hyper(1.0, "share of the set's samples that is used at all", above=0, high=1)
     test: float = hyper(0.25, "share of a client's samples held out for testing", above=0, high=0.99)
     validation: float = hyper(0.0, "share held out for validation", low=0, high=0.99)
     public: float = hyper(0.0, "share of all samples that everybody has, for dapper and fedmd", low=0, high=0.99)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "cgpfl"
-COMMON = {"errors", "tree", "batch", "hyper"}
+COMMON = {"errors", "folders", "tree", "batch", "hyper"}
 ALLOWED = {
     "contexts": set(),
     "models": set(),
@@ -16,6 +16,7 @@ ALLOWED = {
     "report": set(),
     "algorithms": {"contexts"},
     "engine": {"algorithms", "models", "data"},
+    "theory": {"algorithms", "contexts", "models", "data", "engine"},
     "experiment": {"algorithms", "contexts", "models", "data", "engine", "report"},
     "testing": {"algorithms", "models", "data", "engine", "experiment"},
     "terminal": {"experiment"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -50,6 +51,35 @@ def where(condition: Array, yes: Tree, no: Tree) -> Tree:
         return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - condition.ndim)), a, b)
 
     return jax.tree.map(leaf, yes, no)
+
+
+def switch(index: Array, branches: Sequence[Callable[..., Tree]], *operands: Tree) -> Tree:
+    """``branches[index](*operands)``, and where this is mapped, branches that nobody takes are not computed.
+
+    (Under ``vmap`` JAX's own switch computes every branch for everybody.) Branches are functions of the
+    operands alone: they must not use other traced values. The first is the cheap one: it always runs.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def call(index: Array, operands: tuple[Tree, ...]) -> Tree:
+        return jax.lax.switch(index, branches, *operands)
+
+    @call.def_vmap
+    def mapped(axis_size: int, batched: Any, index: Array, operands: tuple[Tree, ...]) -> tuple[Tree, Tree]:
+        if not batched[0]:
+            index = jnp.broadcast_to(index, (axis_size,))
+        axes = jax.tree.map(lambda own: 0 if own else None, batched[1])
+
+        def everybody(branch: Callable[..., Tree]) -> Tree:
+            return jax.vmap(branch, in_axes=axes, axis_size=axis_size)(*operands)
+
+        out = everybody(branches[0])
+        for i, branch in enumerate(branches[1:], start=1):
+            mine = index == i
+            out = jax.lax.cond(mine.any(), lambda o, b=branch, m=mine: where(m, everybody(b), o), lambda o: o, out)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return call(index, operands)
 
 
 def take(stacked: Tree, index: Array) -> Tree:

@@ -28,7 +28,7 @@ from jax import Array
 from cgpfl.algorithms.groups import GroupedFedAvg, Groups
 from cgpfl.contexts import LINKAGES, agglomerate, distances
 from cgpfl.hyper import algorithm, hyper
-from cgpfl.tree import mix, norms, scale
+from cgpfl.tree import mix, norms, scale, switch
 
 
 @algorithm
@@ -60,7 +60,8 @@ class CFL(GroupedFedAvg):
         waited = ~missing | (server.round - server.changed >= self.patience)
         due = (norms(mean) < self.rest) & (longest > self.unrest) & waited & (members.sum(axis=1) > 1)
         due = due & (server.k < slots)
-        return jax.lax.cond(due.any(), self._split, lambda s, g: s, server, jnp.argmax(due))
+        branches = [lambda method, s, g: s, lambda method, s, g: method._split(s, g)]
+        return switch(due.any().astype(jnp.int32), branches, self, server, jnp.argmax(due))
 
     def _split(self, server: Groups, g: Array) -> Groups:
         """Group ``g`` in two; the second takes the next free place."""

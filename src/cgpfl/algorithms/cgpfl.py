@@ -38,7 +38,7 @@ from cgpfl.algorithms.moreau import moreau_rounds, unstable_prox
 from cgpfl.contexts import Points, best_of, choose_k, match, prepare, seedings
 from cgpfl.errors import CgpflError
 from cgpfl.hyper import algorithm, hyper
-from cgpfl.tree import Tree, mix, norms, repeat, scale, size, take
+from cgpfl.tree import Tree, mix, norms, repeat, scale, size, switch, take
 
 
 @jax.tree_util.register_dataclass
@@ -202,14 +202,18 @@ class CGPFL(Method):
         needed = self.warmup * server.assignment.shape[0]
         due = ((answers >= needed) & heard.all()) | (answers >= 3 * needed)
         stage = jnp.where(server.settled, 3, jnp.where(due, 2, 1))
-        return jax.lax.switch(
+        return switch(
             jnp.where(cohort.present.any(), stage, 0),
             [
-                lambda: server,
-                lambda: self._remember(server, uploads, cohort),
-                lambda: self._first(self._remember(server, uploads, cohort), uploads, cohort),
-                lambda: self._again(server, uploads, cohort),
+                lambda method, server, *seen: server,
+                lambda method, server, *seen: method._remember(server, *seen),
+                lambda method, server, *seen: method._first(method._remember(server, *seen), *seen),
+                lambda method, server, *seen: method._again(server, *seen),
             ],
+            self,
+            server,
+            uploads,
+            cohort,
         )
 
     def _remember(self, server: Server, uploads: Tree, cohort: Cohort) -> Server:

@@ -24,7 +24,7 @@ from cgpfl.algorithms.groups import GroupedFedAvg, Groups
 from cgpfl.contexts import LINKAGES, METRICS, agglomerate, distances
 from cgpfl.errors import CgpflError
 from cgpfl.hyper import algorithm, hyper
-from cgpfl.tree import repeat
+from cgpfl.tree import repeat, switch
 
 
 @algorithm
@@ -52,7 +52,7 @@ class FLHC(GroupedFedAvg):
         # Updates from before the end of the warm-up do not count.
         server = replace(server, fresh=server.fresh & (server.round >= self.warmup))
         due = (server.round >= self.warmup) & (server.fresh.all() | (server.round >= self.warmup + self.patience))
-        return jax.lax.cond(due, self._cluster, lambda s: s, server)
+        return switch(due.astype(jnp.int32), [lambda method, s: s, lambda method, s: method._cluster(s)], self, server)
 
     def _cluster(self, server: Groups) -> Groups:
         slots = jax.tree.leaves(server.models)[0].shape[0]

@@ -11,7 +11,7 @@ from jax import Array
 from cgpfl.algorithms.base import Cohort, Task
 from cgpfl.algorithms.fedavg import FedAvg
 from cgpfl.hyper import algorithm, hyper
-from cgpfl.tree import Tree, axpy, mix, repeat, take, where
+from cgpfl.tree import Tree, axpy, mix, repeat, switch, take, where
 
 
 def group_step(models: Tree, uploads: Tree, labels: Array, weights: Array, rate: Array | float) -> Tree:
@@ -82,7 +82,8 @@ class GroupedFedAvg(FedAvg):
             samples=server.samples.at[cohort.ids].max(weights),
             fresh=server.fresh.at[cohort.ids].set(here | server.fresh[cohort.ids]),
         )
-        regrouped = jax.lax.cond(here.any() & ~server.settled, self.regroup, lambda s: s, server)
+        open_ = (here.any() & ~server.settled).astype(jnp.int32)
+        regrouped = switch(open_, [lambda method, s: s, lambda method, s: method.regroup(s)], self, server)
         server = replace(regrouped, round=server.round + here.any().astype(jnp.int32))
         labels = server.assignment[cohort.ids]
         return replace(server, models=group_step(server.models, uploads, labels, weights, 1.0))

@@ -85,16 +85,16 @@ def over_samples(f: Callable[[Batch], Tree], data: ClientData) -> Tree:
     longest = data.rows.shape[0]
     if longest <= CHUNK:
         return f(data.all())
-    chunks = -(-longest // CHUNK)
-    rows = jnp.pad(data.rows, (0, chunks * CHUNK - longest)).reshape(chunks, CHUNK)
-    weight = (jnp.arange(chunks * CHUNK) < data.count).astype(jnp.float32).reshape(chunks, CHUNK)
+    rows = jnp.pad(data.rows, (0, -longest % CHUNK))
 
-    def chunk(total: Tree, at: tuple[Array, Array]) -> tuple[Tree, None]:
-        share = at[1].sum() / data.count
-        return axpy(share, f(data.take(*at)), total), None
+    def chunk(i: Array, total: Tree) -> Tree:
+        at = jax.lax.dynamic_slice(rows, (i * CHUNK,), (CHUNK,))
+        weight = (i * CHUNK + jnp.arange(CHUNK) < data.count).astype(jnp.float32)
+        return axpy(weight.sum() / data.count, f(data.take(at, weight)), total)
 
-    zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(f, data.take(rows[0], weight[0])))
-    return jax.lax.scan(chunk, zero, (rows, weight))[0]
+    shapes = jax.eval_shape(lambda: f(data.take(rows[:CHUNK], jnp.ones(CHUNK))))
+    zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    return jax.lax.fori_loop(0, (data.count + CHUNK - 1) // CHUNK, chunk, zero)
 
 
 def full_loss(task: Task, params: Tree, data: ClientData) -> Array:

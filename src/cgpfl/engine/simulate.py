@@ -87,6 +87,17 @@ def over_clients(f: Callable[..., Any], args: Any, block: int) -> Any:
     return jax.lax.map(lambda a: f(*a), args, batch_size=block)
 
 
+def over_servers(f: Callable[..., Any], args: Any) -> Any:
+    """Map ``f`` over the leading axis, of runs.
+
+    On an accelerator all at once: a server's work is many small steps, mostly waiting (100 runs of CGPFL
+    with MLR: 368 → 36 ms a round on an H200). On a CPU one after the other is as fast and compiles in half the time.
+    """
+    if jax.default_backend() == "cpu":
+        return jax.lax.map(lambda a: f(*a), args)
+    return jax.vmap(f)(*args)
+
+
 class Work(NamedTuple):
     """What the clients did in a round."""
 
@@ -152,8 +163,8 @@ def program(method: Any, task: Task, arrays: Arrays, keys: Keys, dropout: Array,
     """How a round is computed.
 
     Several runs share one program: their clients' work and evaluation are mapped together, as if all were
-    clients of one federation. Their servers take turns, so that what a server seldom does (a first
-    clustering, say) is not computed in every round, as it would be if servers were mapped.
+    clients of one federation, and so are their servers. What a server seldom does (a first clustering,
+    say) is written with :func:`cgpfl.tree.switch`, else it would be computed in every round.
     """
 
     def aggregate(method: Any, state: State, work: Work, key: Array) -> Any:
@@ -178,7 +189,7 @@ def program(method: Any, task: Task, arrays: Arrays, keys: Keys, dropout: Array,
     return Program(
         keys=lambda t: jax.vmap(round_keys, in_axes=(0, None))(keys, t),
         work=lambda k, s: jax.vmap(work, in_axes=(0, 0, data, 0, 0))(method, task, arrays, k, s),
-        aggregate=lambda s, w, k: jax.lax.map(lambda a: aggregate(*a), (method, s, w, k.server)),
+        aggregate=lambda s, w, k: over_servers(aggregate, (method, s, w, k.server)),
         evaluate=lambda k, s: jax.vmap(record, in_axes=(0, 0, data, 0, 0))(method, task, arrays, k, s),
     )
 
@@ -291,6 +302,14 @@ class Simulation:
         """The state before the first round."""
         state: State = begin(self.method, self.task, self.arrays, self.keys, self.static.together)
         return state
+
+    def compile(self) -> None:
+        """Compile the programs into the compilation cache, without running them (from another thread, say)."""
+        parts = (self.method, self.task, self.arrays, self.keys)
+        begin.lower(*parts, self.static.together).compile()
+        state = jax.eval_shape(begin, *parts, self.static.together)
+        schedule = tuple(jnp.int32(0) for _ in range(4))
+        advance.lower(*parts, state, schedule, self.dropout, self.static).compile()
 
     def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:
         """Run rounds ``start``..``stop`` (counted from 0, stop exclusive; ``state`` is used up).

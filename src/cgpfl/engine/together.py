@@ -20,7 +20,7 @@ from cgpfl.data.federated import Table
 from cgpfl.engine.evaluate import CHUNK
 from cgpfl.engine.problem import Arrays, keys_of, make_task, on_device
 from cgpfl.engine.simulate import Simulation, State, Static, auto_block, record_capacity
-from cgpfl.tree import nbytes
+from cgpfl.tree import nbytes, take
 
 SHARE_OF_MEMORY = 0.25
 """Of the machine's or the device's memory, for the states of runs in one program (copies take as much again)."""
@@ -53,11 +53,13 @@ class Together(Simulation):
         super().__init__(first.method, padded([first.data])[0], model, rounds=rounds, seed=first.seed, **settings)
         self.runs = list(runs)
         same = all(r.data is first.data for r in runs)
-        keys = [keys_of(r.seed) for r in runs]
-        self.method = stack([r.method for r in runs])
-        self.keys = stack(keys)
-        self.task = stack([make_task(model, k, first.data.clients) for k in keys])
         one_set = same_samples([r.data for r in runs])
+        self.method = stack([r.method for r in runs])
+        seeds = list(dict.fromkeys(r.seed for r in runs))
+        keys = [keys_of(s) for s in seeds]
+        of_run = [seeds.index(r.seed) for r in runs]
+        self.keys = take(stack(keys), jnp.array(of_run))
+        self.task = take(stack([make_task(model, k, first.data.clients) for k in keys]), jnp.array(of_run))
         if not same:
             self.arrays = self._stacked(one_set)
         clients, cohort = len(runs) * first.data.clients, self.static.cohort
@@ -72,12 +74,12 @@ class Together(Simulation):
 
     def _stacked(self, one_set: bool) -> Arrays:
         """The runs' federations on the device, with a leading axis; samples that all share are there once."""
-        federations = padded([r.data for r in self.runs])
+        places = {id(r.data): r.data for r in self.runs}
+        federations = padded(list(places.values()))
+        of_run = jnp.array([list(places).index(id(r.data)) for r in self.runs])
         whole = self.arrays
-        if not one_set:
-            return stack([on_device(d) for d in federations])
-        tables = stack([on_device(d, samples=False) for d in federations])
-        return dataclasses.replace(tables, x=whole.x, scale=whole.scale, shift=whole.shift)
+        each: Arrays = take(stack([on_device(d, samples=not one_set) for d in federations]), of_run)
+        return dataclasses.replace(each, x=whole.x, scale=whole.scale, shift=whole.shift) if one_set else each
 
     def one(self, state: State, r: int) -> State:
         """The state of run ``r``."""

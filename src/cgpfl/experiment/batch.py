@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from cgpfl.data import FederatedData
@@ -27,25 +31,59 @@ class Done(NamedTuple):
     """The round (from 1) in which it diverged, if it did."""
 
 
-def run_all(
-    todo: Sequence[Run],
-    model: Any,
-    engine: dict[str, Any],
+class Batch(NamedTuple):
+    """Runs of one method that differ in seeds, data, and hyper-parameters declared as floats."""
+
+    label: str
+    todo: Sequence[Run]
+    model: Any
+    engine: dict[str, Any]
+    """Arguments of :class:`Together`."""
+
+    def parts(self) -> list[Sequence[Run]]:
+        """The runs, as many in one program as fit in memory."""
+        size = how_many_fit(self.todo[0], self.model, same_samples([r.data for r in self.todo]))
+        return [self.todo[first : first + size] for first in range(0, len(self.todo), size)]
+
+
+@contextmanager
+def compiling(batches: Sequence[Batch]) -> Iterator[Callable[[int], None]]:
+    """Compile the batches' programs ahead, in other threads, while those before them run.
+
+    Yields a function that waits until batch i is compiled. On a CPU nothing is done: its cores are busy.
+    """
+    workers = min(8, (os.cpu_count() or 1) // 2)
+    if jax.default_backend() == "cpu" or workers < 2 or len(batches) < 2:
+        yield lambda i: None
+        return
+    pool = ThreadPoolExecutor(workers)
+    ahead = [pool.submit(_compile, batch) for batch in batches]
+
+    def wait(i: int) -> None:
+        ahead[i].exception()  # what is wrong with it is said when it runs
+
+    try:
+        yield wait
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _compile(batch: Batch) -> None:
+    Together(batch.parts()[0], batch.model, **batch.engine).compile()
+
+
+def run_batch(
+    batch: Batch,
     *,
-    label: str,
     on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Done]:
-    """Every run to its last round, as many in one program as fit in memory.
-
-    The runs are of one method and differ in seeds, data, and hyper-parameters declared as floats.
-    ``engine``: arguments of :class:`Together`. When ``stop()`` turns true, :class:`Stopped` is raised.
-    """
+    """Every run to its last round. When ``stop()`` turns true, :class:`Stopped` is raised."""
+    label, todo, model, engine = batch
     rounds, began = engine["rounds"], time.perf_counter()
-    size = how_many_fit(todo[0], model, same_samples([r.data for r in todo]))
     done: list[Done] = []
-    for first in range(0, len(todo), size):
-        part = todo[first : first + size]
+    for part in batch.parts():
+        first = len(done)
         together = Together(part, model, **engine)
         state, t, pace = together.start(), 0, Pace()
         records = [Records() for _ in part]
@@ -68,17 +106,9 @@ def run_all(
     return done
 
 
-def as_runs(
-    label: str,
-    todo: Sequence[Run],
-    done: Sequence[Done],
-    model: Any,
-    engine: dict[str, Any],
-    *,
-    seconds: float,
-    tried: list[dict[str, Any]] | None = None,
-) -> Runs:
-    """The seeds of one setting of a method, ``todo`` with how they ended, as a table's row wants them."""
+def as_runs(batch: Batch, done: Sequence[Done], *, seconds: float, tried: list[dict[str, Any]] | None = None) -> Runs:
+    """The seeds of one setting of a method, and how they ended, as a table's row wants them."""
+    label, todo, model, engine = batch
     first = todo[0]
     simulation = Simulation(first.method, first.data, model, **engine)
     cost = simulation.traffic()

@@ -16,7 +16,7 @@ from cgpfl.data import FederatedData
 from cgpfl.engine import check_start
 from cgpfl.engine.together import Run
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.batch import Done, as_runs, run_all
+from cgpfl.experiment.batch import Batch, Done, as_runs, compiling, run_batch
 from cgpfl.experiment.checkpoint import write
 from cgpfl.experiment.compared import Compared, finish, load, save
 from cgpfl.experiment.config import Experiment, Named, from_dict, read_toml, to_toml
@@ -182,12 +182,15 @@ def _build(experiment: Experiment, comparing: Comparing) -> _Problem:
 def _run(problem: _Problem, path: Path, notes: list[str], on_progress: Callable[[Progress], None] | None) -> Compared:
     runs: dict[str, Runs] = {}
     (path / "methods").mkdir(exist_ok=True)
-    with interrupts() as stop:
-        for label, method in problem.methods.items():
-            file = path / "methods" / f"{label}.safetensors"
-            if not file.exists():
-                save(file, _run_method(problem, label, method, on_progress, stop), problem.fingerprint(label))
-            runs[label] = load(file, problem.fingerprint(label), [d.test.counts for d in problem.data])
+    files = {label: path / "methods" / f"{label}.safetensors" for label in problem.methods}
+    missing = [label for label, file in files.items() if not file.exists()]
+    batches = {label: _batch(problem, label) for label in missing}
+    with interrupts() as stop, compiling(list(batches.values())) as wait:
+        for i, (label, batch) in enumerate(batches.items()):
+            wait(i)
+            save(files[label], _run_method(problem, batch, on_progress, stop), problem.fingerprint(label))
+    for label, file in files.items():
+        runs[label] = load(file, problem.fingerprint(label), [d.test.counts for d in problem.data])
     experiment = problem.experiment
     facts = {
         "data": problem.data[0].summary(),
@@ -199,26 +202,28 @@ def _run(problem: _Problem, path: Path, notes: list[str], on_progress: Callable[
     return finish(path, runs, facts, target=problem.comparing.target, notes=notes, diverged=lost)
 
 
-def _run_method(
-    problem: _Problem,
-    label: str,
-    method: Any,
-    on_progress: Callable[[Progress], None] | None,
-    stop: Callable[[], bool],
-) -> Runs:
+def _batch(problem: _Problem, label: str) -> Batch:
     """All seeds of one method, and of every setting a search tries."""
-    experiment, began, seeds = problem.experiment, time.perf_counter(), len(problem.seeds)
+    experiment, method = problem.experiment, problem.methods[label]
     settings = [method]
     if problem.comparing.tune:
         settings = candidates(method, problem.comparing.tune, lambda m: checked(m, problem.data[0], experiment))
     todo = [Run(m, d, s) for m in settings for d, s in zip(problem.data, problem.seeds, strict=True)]
     engine = experiment.engine()
     del engine["seed"]
-    done = run_all(todo, problem.model, engine, label=label, on_progress=on_progress, stop=stop)
-    best, tried = _choose(settings, todo, done, seeds)
+    return Batch(label, todo, problem.model, engine)
+
+
+def _run_method(
+    problem: _Problem, batch: Batch, on_progress: Callable[[Progress], None] | None, stop: Callable[[], bool]
+) -> Runs:
+    """The seeds of one method, with the best of the settings that were tried."""
+    began, seeds, todo = time.perf_counter(), len(problem.seeds), list(batch.todo)
+    done = run_batch(batch, on_progress=on_progress, stop=stop)
+    best, tried = _choose([run.method for run in todo[::seeds]], todo, done, seeds)
     kept = slice(best * seeds, (best + 1) * seeds)
     seconds = time.perf_counter() - began
-    return as_runs(label, todo[kept], done[kept], problem.model, engine, seconds=seconds, tried=tried)
+    return as_runs(batch._replace(todo=todo[kept]), done[kept], seconds=seconds, tried=tried)
 
 
 def _choose(settings: list[Any], todo: list[Run], done: list[Done], seeds: int) -> tuple[int, list[dict[str, Any]]]:

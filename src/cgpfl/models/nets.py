@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from cgpfl.models.base import Model, Params, affine, dense
@@ -86,16 +87,42 @@ class CNN(Model):
         images = x[..., None] if x.ndim == 3 else x
         pad = self.kernel // 2 if min(self.shape[:2]) < 16 else 0
         for name in ("conv1", "conv2"):
-            images = max_pool(jax.nn.relu(affine(params[name], patches(images, self.kernel, pad))))
+            # On an accelerator what is read from the images once costs least (an H200, a training step of 200
+            # clients: 16.3 → 10.5 ms); on a CPU the plain form does.
+            plain = jax.default_backend() == "cpu"
+            convolve = patches_times if plain else gathered_times if name == "conv1" else rows_times
+            images = jnp.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+            images = max_pool(jax.nn.relu(convolve(params[name], images, self.kernel)))
         return images
 
 
-def patches(images: Array, kernel: int, pad: int = 0) -> Array:
-    """Every ``kernel × kernel`` window: ``[B, H, W, C]`` → ``[B, H', W', kernel·kernel·C]``."""
-    images = jnp.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+def patches_times(layer: Params, images: Array, kernel: int) -> Array:
+    """A convolution as every ``kernel × kernel`` window times a matrix: ``[B, H, W, C]`` → ``[B, H', W', out]``."""
     height, width = (side - kernel + 1 for side in images.shape[1:3])
     windows = [images[:, i : i + height, j : j + width, :] for i in range(kernel) for j in range(kernel)]
-    return jnp.concatenate(windows, axis=-1)
+    return affine(layer, jnp.concatenate(windows, axis=-1))
+
+
+def gathered_times(layer: Params, images: Array, kernel: int) -> Array:
+    """The same, the windows by one gather: for images that need no gradient."""
+    _, height, width, colours = images.shape
+    rows, columns = np.arange(height - kernel + 1), np.arange(width - kernel + 1)
+    inside = np.arange(kernel)
+    at = (rows[:, None, None, None] + inside[:, None]) * width + columns[:, None, None] + inside
+    at = at[..., None] * colours + np.arange(colours)  # [H', W', kernel, kernel, C]
+    flat = images.reshape(images.shape[0], -1)
+    return affine(layer, flat[:, at.reshape(-1)].reshape(-1, len(rows), len(columns), kernel * kernel * colours))
+
+
+def rows_times(layer: Params, images: Array, kernel: int) -> Array:
+    """The same from windows of one row: one product for all rows of the kernel, then a sum of shifted parts."""
+    height, width = (side - kernel + 1 for side in images.shape[1:3])
+    windows = jnp.concatenate([images[:, :, j : j + width, :] for j in range(kernel)], axis=-1)
+    out = layer["weight"].shape[0]
+    weight = layer["weight"].reshape(out, kernel, -1).swapaxes(0, 1).reshape(kernel * out, -1)
+    parts = jax.lax.dot_general(windows, weight, (((3,), (1,)), ((), ())))  # [B, H, W', kernel·out]
+    shifted = [parts[:, i : i + height, :, i * out : (i + 1) * out] for i in range(kernel)]
+    return sum(shifted[1:], start=shifted[0]) + layer["bias"]
 
 
 def max_pool(images: Array) -> Array:

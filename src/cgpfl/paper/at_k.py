@@ -1,0 +1,23 @@
+"""CGPFL with K as a number: a sweep over K is one program."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from cgpfl.algorithms.cgpfl import CGPFL, Server
+from cgpfl.contexts import Points
+from cgpfl.hyper import algorithm, hyper
+
+
+@algorithm
+class CGPFLAtK(CGPFL):
+    """CGPFL whose K may differ between the runs of one program; the server has room for N/2 contexts."""
+
+    k: float = hyper(4.0, "K: number of contexts", low=1)
+
+    def slots(self, clients: int) -> int:
+        """Room for N/2 context models, whatever K."""
+        return max(clients // 2, 1)
+
+    def _contexts(self, server: Server, points: Points) -> Server:
+        return self._given(server, points, jnp.int32(self.k))

@@ -1,0 +1,127 @@
+"""The runs behind tables and figures: each computed once, kept on disk, as many as possible in one program.
+
+A cell is one method in one setting, over all seeds. Cells that differ only in numbers (λ, K, rates) are
+stacked and run as one program. A finished cell is a file; a run that is stopped goes on with the others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from cgpfl.data import FederatedData
+from cgpfl.engine.together import Run
+from cgpfl.experiment.batch import Batch, as_runs, compiling, run_batch
+from cgpfl.experiment.checkpoint import write
+from cgpfl.experiment.compared import load, save
+from cgpfl.experiment.config import DataConfig
+from cgpfl.experiment.run import Progress, Settings, checked, fingerprint
+from cgpfl.experiment.table import Runs
+from cgpfl.models import Model, as_model
+from cgpfl.paper.settings import Setting
+
+
+class Cell(NamedTuple):
+    """One method in one setting."""
+
+    setting: Setting
+    label: str
+    method: Any
+
+    @property
+    def name(self) -> str:
+        """Of its file, without the ending."""
+        return f"{self.setting.name}/{self.label}"
+
+
+@lru_cache(maxsize=64)
+def federation(data: DataConfig, seed: int) -> FederatedData:
+    """The federation of a recipe and a seed; the same object each time, so that runs share it."""
+    return data.build(seed)
+
+
+def model_of(setting: Setting) -> Model:
+    """The setting's model."""
+    data = federation(setting.data, 0)
+    return as_model(setting.model, data.shape, data.classes)
+
+
+@dataclass
+class Cells:
+    """The finished cells of a folder, and how to finish others."""
+
+    folder: Path
+    seeds: list[int]
+    on_progress: Callable[[Progress], None] | None = None
+    stop: Callable[[], bool] = lambda: False
+    _loaded: dict[str, Runs] = field(default_factory=dict)
+
+    def finish(self, cells: Iterable[Cell]) -> None:
+        """Run every cell that has no file yet."""
+        missing: dict[str, Cell] = {c.name: c for c in cells if not self._file(c).exists()}
+        groups: dict[Any, list[Cell]] = {}
+        for cell in missing.values():
+            groups.setdefault((cell.setting, jax.tree.structure(cell.method)), []).append(cell)
+        batches = [self._batch(group) for group in groups.values()]
+        with compiling(batches) as wait:
+            for i, (batch, group) in enumerate(zip(batches, groups.values(), strict=True)):
+                began = time.perf_counter()
+                wait(i)
+                self._run(batch, group)
+                self.add_seconds(batch.label, time.perf_counter() - began)
+
+    def get(self, cell: Cell) -> Runs:
+        """A finished cell; an error where its file was made with other settings or data."""
+        if cell.name not in self._loaded:
+            samples = [federation(cell.setting.data, s).test.counts for s in self.seeds]
+            self._loaded[cell.name] = load(self._file(cell), self._made_with(cell), samples)
+        return self._loaded[cell.name]
+
+    def seconds(self) -> dict[str, float]:
+        """Wall-clock time of every program run so far, compilation included."""
+        file = self.folder / "times.json"
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    def add_seconds(self, name: str, seconds: float) -> None:
+        """Note what something took, to be told with the results."""
+        times = self.seconds()
+        times[name] = round(times.get(name, 0.0) + seconds, 2)
+        write(self.folder / "times.json", (json.dumps(times, indent=2) + "\n").encode())
+
+    def _batch(self, group: list[Cell]) -> Batch:
+        """The runs of cells that share a program."""
+        setting = group[0].setting
+        data = [federation(setting.data, s) for s in self.seeds]
+        methods = [checked(c.method, data[0], Settings(rounds=setting.rounds)) for c in group]
+        todo = [Run(m, d, s) for m in methods for d, s in zip(data, self.seeds, strict=True)]
+        name = f"{setting.name} {group[0].label}" + (f" (+{len(group) - 1})" if len(group) > 1 else "")
+        engine = {"rounds": setting.rounds, "eval_every": setting.eval_every}
+        return Batch(name, todo, model_of(setting), engine)
+
+    def _run(self, batch: Batch, group: list[Cell]) -> None:
+        """Run a group and keep each of its cells."""
+        began, n = time.perf_counter(), len(self.seeds)
+        done = run_batch(batch, on_progress=self.on_progress, stop=self.stop)
+        seconds = (time.perf_counter() - began) / len(group)
+        for i, cell in enumerate(group):
+            own = slice(i * n, (i + 1) * n)
+            runs = as_runs(batch._replace(label=cell.label, todo=batch.todo[own]), done[own], seconds=seconds)
+            self._file(cell).parent.mkdir(parents=True, exist_ok=True)
+            save(self._file(cell), runs, self._made_with(cell))
+
+    def _file(self, cell: Cell) -> Path:
+        return self.folder / "cells" / f"{cell.name}.safetensors"
+
+    def _made_with(self, cell: Cell) -> dict[str, Any]:
+        setting = cell.setting
+        run = Settings(rounds=setting.rounds, eval_every=setting.eval_every)
+        facts = fingerprint(cell.method, model_of(setting), run)
+        return {**facts, "seeds": self.seeds, "data": dataclasses.asdict(setting.data)}

@@ -1,0 +1,174 @@
+"""The paper's five settings: data, model, rounds, rates – and where each value comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from cgpfl.algorithms import get_method
+from cgpfl.experiment.config import DataConfig
+from cgpfl.paper.at_k import CGPFLAtK
+from cgpfl.paper.published import LAMBDAS
+
+PROX = 12.0
+"""λ of Table 1 and of every figure."""
+FAMILY = ("pfedme", "cgpfl-2", "cgpfl-4", "cgpfl-heur")
+"""Table 2's rows."""
+TITLES = {
+    "mnist-mlr": "MNIST-MLR",
+    "mnist-dnn": "MNIST-DNN",
+    "fmnist-mlr": "FMNIST-MLR",
+    "fmnist-dnn": "FMNIST-DNN",
+    "cifar10-cnn": "CIFAR10-CNN",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A federation's recipe, a model and the rates that go with it."""
+
+    name: str
+    data: DataConfig
+    model: str
+    rounds: int
+    lr: float
+    """The paper's "lr": rate of every SGD step, and λ·lr that of the client's copy of a context model."""
+    personal_rate: float
+    """η: rate of the personal model's inner steps."""
+    lambdas: tuple[float, ...] = ()
+    """Table 2's values of λ."""
+    ks: tuple[int, ...] = ()
+    """Numbers of contexts in the figure over K."""
+    evaluations: int = 40
+
+    @property
+    def title(self) -> str:
+        """As the paper writes it."""
+        return TITLES.get(self.name, self.name)
+
+    @property
+    def eval_every(self) -> int:
+        """Rounds between evaluations."""
+        return max(1, self.rounds // self.evaluations)
+
+
+PAPER_SPLIT = DataConfig(split="cyclic", clients=40, classes_per_client=3, spread=0.6, smallest=400, largest=5000)
+"""Client i holds classes {i, i+1, i+2} mod 10; log-normal sizes (σ = 0.6) inside [400, 5000]; 75 % to train on."""
+
+
+def _setting(name: str, source: str, rounds: int = 200, lr: float = 0.005, personal_rate: float = 0.1) -> Setting:
+    data = dataclasses.replace(PAPER_SPLIT, source=source)
+    model = name.partition("-")[2]
+    ks = tuple(range(1, data.clients // 2 + 1)) if name in LAMBDAS else ()
+    return Setting(name, data, model, rounds, lr, personal_rate, tuple(map(float, LAMBDAS.get(name, ()))), ks)
+
+
+FULL: dict[str, Setting] = {
+    s.name: s
+    for s in (
+        _setting("mnist-mlr", "mnist"),
+        _setting("mnist-dnn", "mnist"),
+        _setting("fmnist-mlr", "fashion-mnist"),
+        _setting("fmnist-dnn", "fashion-mnist"),
+        _setting("cifar10-cnn", "cifar10", rounds=300, lr=0.03, personal_rate=0.05),
+    )
+}
+
+
+def small(setting: Setting) -> Setting:
+    """The setting for ``--quick``: half the clients, a tenth of the data, few rounds. Its numbers mean little."""
+    rounds = {"mlr": 30, "dnn": 20, "cnn": 8}[setting.model]
+    data = dataclasses.replace(setting.data, clients=20, share=0.1, smallest=80, largest=1000)
+    lambdas = tuple(v for v in setting.lambdas if v in (setting.lambdas[0], PROX, setting.lambdas[-1]))
+    ks = (1, 2, 4, 7, 10) if setting.ks else ()
+    return dataclasses.replace(setting, data=data, rounds=rounds, lambdas=lambdas, ks=ks, evaluations=10)
+
+
+def settings(quick: bool) -> dict[str, Setting]:
+    """The five settings, by name."""
+    return {name: small(s) if quick else s for name, s in FULL.items()}
+
+
+def family(setting: Setting, prox: float = PROX) -> dict[str, Any]:
+    """The paper's own family at one λ: pFedMe and CGPFL (K = 2, 4, and chosen by e(K)), Algorithm 1 as printed."""
+    rates = {"prox": prox, "personal_rate": setting.personal_rate}
+    cgpfl = {**rates, "context_rate": prox * setting.lr, "warmup": 0}
+    return {
+        "pfedme": get_method("pfedme", {**rates, "global_rate": prox * setting.lr}),
+        "cgpfl-2": get_method("cgpfl", {**cgpfl, "contexts": 2}),
+        "cgpfl-4": get_method("cgpfl", {**cgpfl, "contexts": 4}),
+        "cgpfl-heur": get_method("cgpfl", {**cgpfl, "contexts": "auto"}),
+    }
+
+
+def at_k(setting: Setting, k: int) -> CGPFLAtK:
+    """CGPFL with K = ``k`` at λ = 12."""
+    rate = PROX * setting.lr
+    return CGPFLAtK(prox=PROX, personal_rate=setting.personal_rate, context_rate=rate, warmup=0, k=float(k))
+
+
+def l2sgd_coin(setting: Setting, prox: float = PROX) -> float:
+    """The rarest communication that L2SGD allows at this λ and lr: αλ/(np) ≤ 1/2 with a local step of lr."""
+    step = 2 * setting.lr * prox  # (1 − p)·step ≤ p
+    return float(f"{step / (1 + step) + 0.0005:.3f}")
+
+
+def competitors(setting: Setting) -> dict[str, Any]:
+    """Local training and the seven methods of Table 1 other than pFedMe's family, all at λ = 12 and lr as stated."""
+    lr, coin = setting.lr, l2sgd_coin(setting)
+    return {
+        "local": get_method("local", {"rate": lr}),
+        "fedavg": get_method("fedavg", {"rate": lr}),
+        "ifca": get_method("ifca", {"rate": lr, "contexts": 4}),
+        "l2sgd": get_method("l2sgd", {"rate": lr * (1 - coin), "prox": PROX, "coin": coin}),
+        "apfl": get_method("apfl", {"rate": lr}),
+        "per-fedavg": get_method("per-fedavg", {"rate": lr, "adapt_rate": setting.personal_rate}),
+        "ditto": get_method("ditto", {"rate": lr, "personal_rate": lr, "prox": PROX}),
+    }
+
+
+def table_1_methods(setting: Setting) -> dict[str, Any]:
+    """Table 1's rows, local training first."""
+    own, others = family(setting), competitors(setting)
+    order = ("local", "fedavg", "ifca", "l2sgd", "apfl", "pfedme", "per-fedavg", "ditto", "cgpfl-4", "cgpfl-heur")
+    return {label: (own | others)[label] for label in order}
+
+
+STATED, INHERITED, OURS = "stated in the paper", "inherited from the code this line of work shares", "chosen by us"
+ORIGINS: tuple[tuple[str, str, str, str], ...] = (
+    ("clients N", "40", STATED, ""),
+    ("classes a client", "3 of 10", STATED, ""),
+    ("which classes", "cyclic: {i, i+1, i+2} mod 10", INHERITED, "the paper does not say; `random` and `block` below"),
+    (
+        "client sizes",
+        "log-normal shares, σ = 0.6, inside [400, 5000]",
+        OURS,
+        "only the range is stated; with σ = 0.6 40 draws span it, and all samples are used",
+    ),
+    ("train / test", "75 % / 25 % inside each client", STATED, ""),
+    ("samples", "60,000 (MNIST, FMNIST: the training set; CIFAR-10: both)", STATED, ""),
+    ("pixels", "MNIST, FMNIST in [0, 1]; CIFAR-10 in [-1, 1]", INHERITED, ""),
+    ("rounds T", "200; CIFAR-10 300", STATED, ""),
+    ("λ", "12 (Table 1, figures); Table 2's ranges", STATED, "for Ditto and L2SGD too: “the same configuration”"),
+    ("lr", "0.005; CIFAR-10 0.03", STATED, "every method's SGD rate; λ·lr for the copies of context and global models"),
+    ("α, S, R", "1, 5, 10", STATED, "R in the captions of the figures and of Table 2"),
+    (
+        "η, rate of the inner steps",
+        "0.1; CIFAR-10 0.05",
+        OURS,
+        "not stated; 0.1 puts pFedMe's divergence where Table 2 says it is (λη < 2); swept below",
+    ),
+    ("batch size", "20", INHERITED, "not stated; swept below"),
+    ("warm start of θ", "on", STATED, "Algorithm 1 carries Θ; swept below"),
+    ("warm-up before clustering", "none", STATED, "Algorithm 1 clusters from the first round"),
+    ("μ of e(K)", "4/cost(1)", OURS, "“appropriate” in the paper; one scale-free rule for every setting"),
+    ("K of IFCA", "4", STATED, ""),
+    ("Per-FedAvg's α", "0.1; CIFAR-10 0.05", OURS, "as η"),
+    ("L2SGD's p", "0.108; CIFAR-10 0.419", OURS, "the smallest its condition αλ/(np) ≤ 1/2 allows at λ = 12 and lr"),
+    ("Ditto's personal rate", "lr", OURS, ""),
+    ("APFL's mixture", "adaptive, from 0.5", INHERITED, ""),
+    ("l2 of MLR", "0.001", OURS, "“l2-regularised”, no value"),
+    ("CNN", "5×5 convolutions to 6 and 16 channels, dense 120 and 10", INHERITED, "“two conv, two fully connected”"),
+)
+"""Hyper-parameter, value, origin, remark."""

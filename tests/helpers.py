@@ -45,6 +45,17 @@ def quadratic(data: FederatedData, **settings) -> Quadratic:
     return Quadratic(data.shape, data.classes, **settings)
 
 
+class Instead:
+    """A module with some names replaced, for one of its users: ``setattr(user, "jax", Instead(jax, ...))``."""
+
+    def __init__(self, module, **names):
+        self.module = module
+        self.__dict__.update(names)
+
+    def __getattr__(self, name):
+        return getattr(self.module, name)
+
+
 # Processes compile as a user's do, whatever the tests themselves are run with.
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
 

@@ -18,9 +18,10 @@ ALLOWED = {
     "engine": {"algorithms", "models", "data"},
     "theory": {"algorithms", "contexts", "models", "data", "engine"},
     "experiment": {"algorithms", "contexts", "models", "data", "engine", "report"},
+    "paper": {"algorithms", "contexts", "models", "data", "engine", "experiment", "report", "theory"},
     "testing": {"algorithms", "models", "data", "engine", "experiment"},
-    "terminal": {"experiment"},
-    "cli": {"algorithms", "data", "experiment", "terminal"},
+    "terminal": {"experiment", "paper"},
+    "cli": {"algorithms", "data", "experiment", "paper", "terminal"},
 }
 
 

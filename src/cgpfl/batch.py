@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 from jax import Array
 
 
@@ -13,3 +14,11 @@ class Batch(NamedTuple):
     x: Array
     y: Array
     weight: Array
+
+
+def chunk_size() -> int:
+    """How many of a client's samples are read at once where all of them are needed: bounds memory.
+
+    Few on a CPU, where what is computed of them should stay in the cache (evaluation of the CNN: 18.6 → 5 s).
+    """
+    return 32 if jax.default_backend() == "cpu" else 256

@@ -121,6 +121,54 @@ def resume(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run fol
 
 
 @app.command()
+def paper(
+    names: Annotated[list[str], typer.Argument(metavar="PART...", help="Parts to make, or all; see below.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Small problems: minutes on two cores.")] = False,
+    seeds: Annotated[int | None, typer.Option(help="Runs of everything [default: 5; quick: 2].")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Folder, continued if it is there [default: runs/paper].")] = None,
+) -> None:
+    """Make the paper's tables and figures, the published numbers beside ours.
+
+    Parts: split, table1, table2, figure-k, figure-heur, figure-contexts, figure-distances, figure-kmeans,
+    theory, sweep, beyond, all. What is finished is kept: the same command goes on after a stop.
+
+    [dim]cgpfl paper all --quick[/dim]
+
+    [dim]cgpfl paper table1 table2 --seeds 5 --device gpu --out runs/paper[/dim]
+    """
+    from cgpfl.experiment.run import Stopped
+    from cgpfl.terminal import progress, show_paper
+
+    _use(device)
+    folder = out or Path("runs") / ("paper-quick" if quick else "paper")
+    from cgpfl.paper import make
+
+    try:
+        with progress() as tell:
+            made = make(names, folder, quick=quick, seeds=seeds, on_progress=tell)
+    except Stopped:
+        typer.echo("Stopped; what is finished is saved. The same command goes on with the rest.", err=True)
+        raise typer.Exit(130) from None
+    show_paper(made)
+
+
+def _use(device: str) -> None:
+    """Tell JAX which device to use, before it looks for one."""
+    if device not in ("auto", "cpu", "gpu"):
+        raise CgpflError(f"--device {device}: must be auto, cpu or gpu")
+    if device == "auto":
+        return
+    import jax
+
+    jax.config.update("jax_platforms", {"cpu": "cpu", "gpu": "cuda"}[device])
+    try:
+        jax.devices()
+    except RuntimeError as error:
+        raise CgpflError(f"--device {device}: JAX finds none; install JAX for it, or use --device auto") from error
+
+
+@app.command()
 def methods(name: Annotated[str | None, typer.Argument(help="Show this method's hyper-parameters.")] = None) -> None:
     """List the methods, or the hyper-parameters of one."""
     from cgpfl.algorithms import METHODS, allowed, describe, get_method, hyper_parameters

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cgpfl.experiment.compared import Compared
     from cgpfl.experiment.experiment import Finished
     from cgpfl.experiment.run import Progress
+    from cgpfl.paper import Made
 
 
 def console() -> Console:
@@ -197,6 +198,26 @@ def show_comparison(compared: Compared) -> bool:
     for line in compared.diverged:
         print(line, file=sys.stderr)
     return any(bad is None for runs in compared.runs.values() for bad in runs.diverged)
+
+
+def show_paper(made: Made) -> None:
+    """The tables of a reproduction, and where the rest is."""
+    for section in made.sections:
+        print(f"\n{section.title}")
+        for found in section.tables:
+            if max((len(v) for row in found.rows for v in row), default=0) > 40:
+                continue  # words: for the page
+            view = columns(*found.columns)
+            for row in found.rows:
+                view.add_row(*row)
+            print()
+            print(found.title)
+            console().print(view)
+            if found.note:
+                print(found.note)
+        for verdict in section.verdicts:
+            print(f"\n{verdict.verdict:<11} {verdict.claim}\n            {verdict.evidence}")
+    print(f"\n{made.seconds:.0f} s; everything on one page: {made.folder / 'index.html'}")
 
 
 def _row(label: str, m: dict[str, Any]) -> list[str]:

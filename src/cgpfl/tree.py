@@ -59,6 +59,7 @@ def switch(index: Array, branches: Sequence[Callable[..., Tree]], *operands: Tre
     (Under ``vmap`` JAX's own switch computes every branch for everybody.) Branches are functions of the
     operands alone: they must not use other traced values. The first is the cheap one: it always runs.
     """
+    index = jnp.clip(index, 0, len(branches) - 1)  # as JAX's own does
 
     @jax.custom_batching.custom_vmap
     def call(index: Array, operands: tuple[Tree, ...]) -> Tree:

@@ -157,6 +157,22 @@ def test_another_rate_compiles_nothing_new(digits, mlr):
     assert advance._cache_size() == before
 
 
+def test_what_is_compiled_ahead_is_what_runs(programs):
+    """The first call finds its programs in the cache, and adds none (of several runs: experiment/test_batch)."""
+    data = points([[1.0], [2.0]])
+
+    def make():
+        return Simulation(Local(batch_size=0), data, quadratic(data), rounds=3, participation=0.5, dropout=0.2)
+
+    make().compile()
+    ahead = programs()
+    assert len(ahead) == 2  # the first state, and the rounds
+    jax.clear_caches()
+    simulation = make()
+    simulation.advance(simulation.start(), 0, 3)
+    assert programs() == ahead
+
+
 def test_divergence_is_noticed_in_its_round():
     data = points([[1.0], [2.0]])
     # w ← w − 1e30·(w − c) overflows float32 in the second round; with nothing evaluated before the 50th,

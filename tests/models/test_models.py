@@ -7,8 +7,9 @@ from sklearn.linear_model import LogisticRegression
 
 from cgpfl.batch import Batch
 from cgpfl.errors import CgpflError
-from cgpfl.models import CNN, DNN, MLR, as_model
-from cgpfl.models.nets import max_pool, patches
+from cgpfl.models import CNN, DNN, MLR, as_model, nets
+from cgpfl.models.nets import gathered_times, max_pool, patches_times, rows_times
+from helpers import Instead
 
 
 def batch(shape, n=6, classes=10, seed=0):
@@ -39,15 +40,38 @@ def test_cnn_takes_images_of_many_sizes(shape):
 
 
 @jax.default_matmul_precision("highest")  # a GPU would round to tf32
-def test_patches_times_matrix_is_convolution():
+@pytest.mark.parametrize("convolve", [patches_times, gathered_times, rows_times])
+@pytest.mark.parametrize(("kernel", "colours"), [(5, 3), (3, 1)])
+def test_every_form_is_a_convolution(convolve, kernel, colours):
     rng = np.random.default_rng(0)
-    images = jnp.asarray(rng.standard_normal((2, 9, 8, 3)), jnp.float32)
-    kernel = jnp.asarray(rng.standard_normal((5, 5, 3, 4)), jnp.float32)
-    for pad in (0, 2):
-        oracle = jax.lax.conv_general_dilated(
-            images, kernel, (1, 1), [(pad, pad)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )
-        np.testing.assert_allclose(patches(images, 5, pad) @ kernel.reshape(75, 4), oracle, atol=1e-4)
+    images = jnp.asarray(rng.standard_normal((2, 9, 7, colours)), jnp.float32)
+    weight = jnp.asarray(rng.standard_normal((kernel, kernel, colours, 4)), jnp.float32)
+    bias = jnp.asarray(rng.standard_normal(4), jnp.float32)
+    oracle = jax.lax.conv_general_dilated(images, weight, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    layer = {"weight": weight.reshape(-1, 4).T, "bias": bias}
+    np.testing.assert_allclose(convolve(layer, images, kernel), oracle + bias, atol=1e-4)
+
+
+@jax.default_matmul_precision("highest")
+def test_cnn_learns_the_same_from_every_form(monkeypatch):
+    """An accelerator takes other forms of the convolutions: the same loss and gradients, with a model a client too."""
+    shape = (8, 9, 2)
+    model = CNN(shape, 4, channels=(3, 2), kernel=3, hidden=5)
+    params = jax.vmap(model.init)(jax.random.split(jax.random.key(0), 2))
+    some = batch(shape, classes=4)
+
+    def learn(backend, others):
+        with monkeypatch.context() as patch:
+            patch.setattr(nets, "jax", Instead(jax, default_backend=lambda: backend))
+            for name in others:  # an error, if it were taken
+                patch.setattr(nets, name, None)
+            return jax.jit(jax.vmap(jax.value_and_grad(model.loss), in_axes=(0, None)))(params, some)
+
+    loss, gradient = learn("gpu", ["patches_times"])
+    expected = learn("cpu", ["gathered_times", "rows_times"])
+    np.testing.assert_allclose(loss, expected[0], rtol=1e-5)
+    assert all(float(jnp.abs(g).max()) > 1e-3 for g in jax.tree.leaves(gradient))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradient, expected[1])
 
 
 def test_max_pool():

@@ -66,7 +66,9 @@ def test_against_numpy(tiny, run, found):
 
 
 def test_any_cut_into_chunks_gives_the_same_disagreement(run, found, monkeypatch):
-    monkeypatch.setattr(import_module("cgpfl.theory.generalization"), "CHUNK", 3)  # the function has its name, too
+    monkeypatch.setattr(
+        import_module("cgpfl.theory.generalization"), "chunk_size", lambda: 3
+    )  # the function has its name, too
     arrays, i = run.simulation.arrays, 5
     part = Part(arrays.test.rows[i], arrays.test.counts[i])
     assert part.rows.shape[0] > 3

@@ -104,7 +104,7 @@ def test_any_cut_into_chunks_gives_the_same_product(tiny, tiny_mlr, monkeypatch)
     params = tiny_mlr.init(jax.random.key(0))
     task = Task(initial=params, model=tiny_mlr, clients=6)
     whole = jax.jit(lambda v: hessian_product(task, params, data, v))(params)
-    monkeypatch.setattr("cgpfl.algorithms.steps.CHUNK", 5)
+    monkeypatch.setattr("cgpfl.algorithms.steps.chunk_size", lambda: 5)
     parts = jax.jit(lambda v: hessian_product(task, params, data, v))(params)
     for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)

@@ -9,12 +9,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Method, Task
-from cgpfl.batch import Batch
+from cgpfl.batch import Batch, chunk_size
 from cgpfl.hyper import algorithm, hyper
 from cgpfl.tree import Tree, axpy, where
-
-CHUNK = 256
-"""Samples of one client read at once where all of them are needed: bounds memory."""
 
 
 @algorithm
@@ -82,19 +79,19 @@ def sgd_some(
 
 def over_samples(f: Callable[[Batch], Tree], data: ClientData) -> Tree:
     """The mean over all of a client's samples of a function that is a weighted mean over a batch."""
-    longest = data.rows.shape[0]
-    if longest <= CHUNK:
+    longest, size = data.rows.shape[0], chunk_size()
+    if longest <= size:
         return f(data.all())
-    rows = jnp.pad(data.rows, (0, -longest % CHUNK))
+    rows = jnp.pad(data.rows, (0, -longest % size))
 
     def chunk(i: Array, total: Tree) -> Tree:
-        at = jax.lax.dynamic_slice(rows, (i * CHUNK,), (CHUNK,))
-        weight = (i * CHUNK + jnp.arange(CHUNK) < data.count).astype(jnp.float32)
+        at = jax.lax.dynamic_slice(rows, (i * size,), (size,))
+        weight = (i * size + jnp.arange(size) < data.count).astype(jnp.float32)
         return axpy(weight.sum() / data.count, f(data.take(at, weight)), total)
 
-    shapes = jax.eval_shape(lambda: f(data.take(rows[:CHUNK], jnp.ones(CHUNK))))
+    shapes = jax.eval_shape(lambda: f(data.take(rows[:size], jnp.ones(size))))
     zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-    return jax.lax.fori_loop(0, (data.count + CHUNK - 1) // CHUNK, chunk, zero)
+    return jax.lax.fori_loop(0, (data.count + size - 1) // size, chunk, zero)
 
 
 def full_loss(task: Task, params: Tree, data: ClientData) -> Array:

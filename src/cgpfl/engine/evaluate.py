@@ -9,17 +9,15 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms import Task
+from cgpfl.batch import chunk_size
 from cgpfl.engine.problem import Arrays, ClientKeys, Part
 from cgpfl.tree import Tree, squared_distance
-
-CHUNK = 256
-"""Samples scored at once: bounds memory, however large a client is."""
 
 
 def score(task: Task, params: Tree, arrays: Arrays, part: Part) -> tuple[Array, Array]:
     """Correct answers (count) and mean loss of ``params`` on one client's part (``rows [max]``, ``count``)."""
     rows, count = part.rows, part.counts
-    width = min(CHUNK, rows.shape[0])
+    width = min(chunk_size(), rows.shape[0])
     chunks = -(-rows.shape[0] // width)
     rows = jnp.pad(rows, (0, chunks * width - rows.shape[0]))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -104,9 +105,14 @@ def on_device(data: FederatedData, samples: bool = True) -> Arrays:
     )
 
 
+@partial(jax.jit, static_argnames=("model",))
+def _initial(model: Model, key: Array) -> Any:
+    return model.init(key)
+
+
 def make_task(model: Model, keys: Keys, clients: int) -> Task:
     """The task: every method and client start from the same parameters."""
-    return Task(initial=jax.jit(model.init)(keys.model), model=model, clients=clients)
+    return Task(initial=_initial(model, keys.model), model=model, clients=clients)
 
 
 def with_public(task: Task, arrays: Arrays) -> Task:

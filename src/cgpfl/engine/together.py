@@ -17,9 +17,8 @@ import numpy as np
 
 from cgpfl.data import FederatedData
 from cgpfl.data.federated import Table
-from cgpfl.engine.evaluate import CHUNK
 from cgpfl.engine.problem import Arrays, keys_of, make_task, on_device
-from cgpfl.engine.simulate import Simulation, State, Static, auto_block, record_capacity
+from cgpfl.engine.simulate import Simulation, State, Static, auto_block, client_bytes, record_capacity
 from cgpfl.tree import nbytes, take
 
 SHARE_OF_MEMORY = 0.25
@@ -63,7 +62,8 @@ class Together(Simulation):
         if not same:
             self.arrays = self._stacked(one_set)
         clients, cohort = len(runs) * first.data.clients, self.static.cohort
-        fit = auto_block(nbytes(self.task.initial), cohort)  # the stacked model: of all runs
+        one = jax.tree.map(lambda v: v[0], self.task.initial)
+        fit = auto_block(len(runs) * client_bytes(model, one), cohort)
         self.static = Static(
             cohort=cohort,
             drops=self.static.drops,
@@ -134,12 +134,12 @@ def same_samples(federations: Sequence[FederatedData]) -> bool:
 def padded(federations: Sequence[FederatedData]) -> list[FederatedData]:
     """The federations with tables of one width (draws do not depend on the padding).
 
-    Long tables get a power of two, so that sets of one size share a compiled program whatever their split.
+    Tables that are not short get a power of two: sets of one size then share a compiled program, whatever their split.
     """
 
     def widen(tables: list[Table]) -> list[Table]:
         width = max(t.rows.shape[1] for t in tables)
-        width = 1 << (width - 1).bit_length() if width > CHUNK else width
+        width = 1 << (width - 1).bit_length() if width > 64 else width
         return [Table(np.pad(t.rows, ((0, 0), (0, width - t.rows.shape[1]))), t.counts) for t in tables]
 
     train, test = widen([d.train for d in federations]), widen([d.test for d in federations])

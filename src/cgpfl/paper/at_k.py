@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 from cgpfl.algorithms.cgpfl import CGPFL, Server
 from cgpfl.contexts import Points
+from cgpfl.errors import CgpflError
 from cgpfl.hyper import algorithm, hyper
 
 
@@ -18,6 +19,11 @@ class CGPFLAtK(CGPFL):
     def slots(self, clients: int) -> int:
         """Room for N/2 context models, whatever K."""
         return max(clients // 2, 1)
+
+    def check(self, clients: int, answers: float, rounds: int) -> None:
+        """K against the room there is."""
+        if self.k > self.slots(clients):
+            raise CgpflError(f"{self.name}: k = {self.k:g}: must be at most half the clients, {self.slots(clients)}")
 
     def _contexts(self, server: Server, points: Points) -> Server:
         return self._given(server, points, jnp.int32(self.k))

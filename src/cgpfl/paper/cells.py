@@ -66,7 +66,7 @@ class Cells:
 
     def finish(self, cells: Iterable[Cell]) -> None:
         """Run every cell that has no file yet."""
-        missing: dict[str, Cell] = {c.name: c for c in cells if not self._file(c).exists()}
+        missing: dict[str, Cell] = {c.name: c for c in cells if not self.has(c)}
         groups: dict[Any, list[Cell]] = {}
         for cell in missing.values():
             groups.setdefault((cell.setting, jax.tree.structure(cell.method)), []).append(cell)
@@ -77,6 +77,10 @@ class Cells:
                 wait(i)
                 self._run(batch, group)
                 self.add_seconds(batch.label, time.perf_counter() - began)
+
+    def has(self, cell: Cell) -> bool:
+        """Whether a cell is finished."""
+        return self._file(cell).exists()
 
     def get(self, cell: Cell) -> Runs:
         """A finished cell; an error where its file was made with other settings or data."""

@@ -78,11 +78,11 @@ FULL: dict[str, Setting] = {
 
 def small(setting: Setting) -> Setting:
     """The setting for ``--quick``: half the clients, a tenth of the data, few rounds. Its numbers mean little."""
-    rounds = {"mlr": 30, "dnn": 20, "cnn": 8}[setting.model]
+    rounds = {"mlr": 20, "dnn": 10, "cnn": 4}[setting.model]
     data = dataclasses.replace(setting.data, clients=20, share=0.1, smallest=80, largest=1000)
     lambdas = tuple(v for v in setting.lambdas if v in (setting.lambdas[0], PROX, setting.lambdas[-1]))
-    ks = (1, 2, 4, 7, 10) if setting.ks else ()
-    return dataclasses.replace(setting, data=data, rounds=rounds, lambdas=lambdas, ks=ks, evaluations=10)
+    ks = (1, 2, 4, 10) if setting.ks else ()
+    return dataclasses.replace(setting, data=data, rounds=rounds, lambdas=lambdas, ks=ks, evaluations=5)
 
 
 def settings(quick: bool) -> dict[str, Setting]:

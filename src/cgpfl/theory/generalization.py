@@ -23,9 +23,10 @@ import numpy as np
 from jax import Array
 
 from cgpfl.algorithms import Task
+from cgpfl.batch import chunk_size
 from cgpfl.contexts.choose import complexity
 from cgpfl.engine import Simulation, State
-from cgpfl.engine.evaluate import CHUNK, score
+from cgpfl.engine.evaluate import score
 from cgpfl.engine.problem import Arrays, Part, host
 from cgpfl.theory.symbols import contexts_of, symbols
 from cgpfl.tree import Tree, norms, size
@@ -113,7 +114,7 @@ def candidates(simulation: Simulation, state: State, most: int = 64) -> Tree:
 
 def disagreement(task: Task, models: Tree, arrays: Arrays, part: Part) -> Array:
     """The largest mean total variation between two of ``models [M, ...]`` on one client's part."""
-    width = min(CHUNK, part.rows.shape[0])
+    width = min(chunk_size(), part.rows.shape[0])
     chunks = -(-part.rows.shape[0] // width)
     rows = jnp.pad(part.rows, (0, chunks * width - part.rows.shape[0]))
 

@@ -27,9 +27,9 @@ from cgpfl.algorithms import ClientData, Task
 from cgpfl.algorithms.steps import over_samples
 from cgpfl.data import FederatedData
 from cgpfl.engine.problem import Arrays, host, on_device
-from cgpfl.engine.simulate import auto_block, over_clients
+from cgpfl.engine.simulate import auto_block, client_bytes, over_clients
 from cgpfl.models.nets import MLR
-from cgpfl.tree import Tree, axpy, dot, nbytes
+from cgpfl.tree import Tree, axpy, dot
 
 STEPS = 8
 """Hessian products between two looks at the eigenvalues."""
@@ -186,7 +186,7 @@ def smoothness(
     """
     one = jax.tree.map(lambda x: x[0], params)
     task = Task(initial=one, model=model, clients=data.clients)
-    block = clients_per_block or auto_block(nbytes(one), data.clients)
+    block = clients_per_block or auto_block(client_bytes(model, one), data.clients)
     most = -(-most // STEPS) * STEPS
     arrays, key = on_device(data), jax.random.key(seed)
     found = host(_ends(task, arrays, params, key, jnp.float32(tolerance), most=most, block=block))

@@ -1,0 +1,76 @@
+"""How the paper's figures are drawn: one style, PNG and SVG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cgpfl.report.figures import COLOURS
+
+NAMES = {
+    "local": "Local",
+    "fedavg": "FedAvg",
+    "ifca": "IFCA (K=4)",
+    "l2sgd": "L2SGD",
+    "apfl": "APFL",
+    "pfedme": "pFedMe (PM)",
+    "per-fedavg": "Per-FedAvg (HF)",
+    "ditto": "Ditto",
+    "cgpfl-2": "CGPFL (K=2)",
+    "cgpfl-4": "CGPFL (K=4)",
+    "cgpfl-heur": "CGPFL-Heur",
+}
+"""Methods as the paper writes them."""
+COLOUR = {
+    "local": COLOURS[7],
+    "fedavg": COLOURS[5],
+    "ifca": COLOURS[8],
+    "per-fedavg": COLOURS[6],
+    "ditto": COLOURS[9],
+    "pfedme": COLOURS[1],
+    "cgpfl-2": COLOURS[4],
+    "cgpfl-4": COLOURS[0],
+    "cgpfl-heur": COLOURS[3],
+}
+
+
+def panels(rows: int, columns: int, width: float = 3.1, height: float = 2.7, **more: Any) -> tuple[Any, np.ndarray]:
+    """A picture of ``rows × columns`` plots."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    picture = Figure(figsize=(width * columns + 0.4, height * rows + 0.5), layout="constrained")
+    FigureCanvasAgg(picture)
+    axes = picture.subplots(rows, columns, squeeze=False, **more)
+    for ax in axes.ravel():
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(alpha=0.25)
+        ax.tick_params(labelsize=8)
+    return picture, axes
+
+
+def save(picture: Any, folder: Path, name: str) -> None:
+    """``name``.png and ``name``.svg in ``folder``."""
+    import matplotlib as mpl
+
+    folder.mkdir(parents=True, exist_ok=True)
+    picture.savefig(folder / f"{name}.png", dpi=150)
+    with mpl.rc_context({"svg.hashsalt": "cgpfl"}):  # the same picture gives the same file
+        picture.savefig(folder / f"{name}.svg", metadata={"Date": None})
+
+
+def band(ax: Any, x: np.ndarray, curves: np.ndarray, **style: Any) -> None:
+    """Mean over seeds of ``curves [seeds, X]``, and the range of the seeds behind it."""
+    if not curves.size:
+        return
+    line = ax.plot(x, curves.mean(axis=0), **style)[0]
+    if len(curves) > 1:
+        ax.fill_between(x, curves.min(axis=0), curves.max(axis=0), color=line.get_color(), alpha=0.15, lw=0)
+
+
+def legend_below(picture: Any, ax: Any, columns: int = 6) -> None:
+    """One legend for all panels, under them."""
+    handles, labels = ax.get_legend_handles_labels()
+    picture.legend(handles, labels, loc="outside lower center", ncol=columns, frameon=False, fontsize=8)

@@ -1,0 +1,156 @@
+"""Every table and figure of the paper, by name, into one folder.
+
+paper.json           what was asked for: quick or full, seeds
+cells/               the runs, one file a method and setting: a stopped reproduction goes on with the others
+PART/                PART.md, *.csv, *.png, *.svg, section.json
+index.html           everything on one page
+times.json           seconds of every program, compilation included
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+
+from cgpfl import __version__
+from cgpfl.data import load
+from cgpfl.errors import CgpflError
+from cgpfl.experiment.checkpoint import write
+from cgpfl.experiment.run import Progress, interrupts
+from cgpfl.paper.beyond import BEYOND
+from cgpfl.paper.bounds import THEORY
+from cgpfl.paper.cells import Cells
+from cgpfl.paper.figures import FIGURE_HEUR, FIGURE_K
+from cgpfl.paper.page import render, write_page
+from cgpfl.paper.plan import Part, Plan
+from cgpfl.paper.section import Section
+from cgpfl.paper.settings import settings
+from cgpfl.paper.split import SPLIT
+from cgpfl.paper.sweep import SWEEP
+from cgpfl.paper.tables import TABLE1, TABLE2
+from cgpfl.paper.watched import FIGURE_CONTEXTS, FIGURE_DISTANCES, FIGURE_KMEANS
+
+PARTS: dict[str, Part] = {
+    part.name: part
+    for part in (
+        SPLIT,
+        TABLE1,
+        TABLE2,
+        FIGURE_K,
+        FIGURE_HEUR,
+        FIGURE_CONTEXTS,
+        FIGURE_DISTANCES,
+        FIGURE_KMEANS,
+        THEORY,
+        SWEEP,
+        BEYOND,
+    )
+}
+"""In the order of the page."""
+SETS = {"table1": ("mnist", "fashion-mnist", "cifar10"), "split": ("mnist", "fashion-mnist", "cifar10")}
+"""The data sets that a part reads; the others read the first two."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A reproduction, as far as it was asked for."""
+
+    folder: Path
+    sections: list[Section]
+    """The parts that were made now."""
+    seconds: float
+    """Of this call."""
+
+
+def make(
+    names: Sequence[str],
+    out: Path,
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Made:
+    """Make the parts ``names`` ("all": every one) into ``out``, going on from what is there.
+
+    ``quick``: small problems, minutes on two cores. ``seeds``: runs of everything, 0, 1, …; 5, or 2 if quick.
+    """
+    began = time.perf_counter()
+    parts = chosen(names)
+    asked = {"quick": quick, "seeds": (2 if quick else 5) if seeds is None else seeds}
+    if asked["seeds"] < 1:
+        raise CgpflError(f"seeds = {seeds}: must be at least 1")
+    for source in dict.fromkeys(s for p in parts for s in SETS.get(p.name, ("mnist", "fashion-mnist"))):
+        load(source)  # before anything is written
+    _open(out, asked)
+    with interrupts() as stop:
+        cells = Cells(out, list(range(asked["seeds"])), on_progress, stop)
+        plan = Plan(out, quick, settings(quick), cells)
+        cells.finish(cell for part in parts for cell in part.needs(plan))
+        sections = []
+        for part in parts:
+            sections.append(part.make(plan))
+            sections[-1].save(out / part.name)
+    seconds = time.perf_counter() - began
+    cells.add_seconds("all of it, wall clock", seconds)
+    _page(plan)
+    return Made(out, sections, seconds)
+
+
+def chosen(names: Sequence[str]) -> list[Part]:
+    """Parts by name, checked, in the order of the page."""
+    for name in names:
+        if name != "all" and name not in PARTS:
+            raise CgpflError(f"paper: no part {name!r}; there are {', '.join(PARTS)}, all")
+    return [part for name, part in PARTS.items() if "all" in names or name in names]
+
+
+def _open(out: Path, asked: dict[str, int]) -> None:
+    """A new folder, or one that was made with the same wishes."""
+    note = out / "paper.json"
+    if note.exists():
+        was = json.loads(note.read_text())
+        for name, now in asked.items():
+            if was.get(name) != now:
+                raise CgpflError(
+                    f"out {out}: was made with {name} = {was.get(name)!r}, now {now!r}; choose another --out"
+                )
+        return
+    if out.exists() and any(out.iterdir()):
+        raise CgpflError(f"out {out}: exists and is no folder of cgpfl paper; choose another")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CgpflError(f"out {out}: cannot be created: {error.strerror or error}") from error
+    write(note, (json.dumps(asked) + "\n").encode())
+
+
+def _page(plan: Plan) -> None:
+    """The page of every part that has been made in the folder so far."""
+    found = [Section.load(plan.out / name) for name in PARTS if (plan.out / name / "section.json").exists()]
+    lead = "Tang, Guo, Guo: Personalized Federated Learning with Contextualized Generalization (IJCAI 2022), run anew. "
+    lead += "Local training stands beside every result, since a personalised model is worth what it gains over it."
+    if plan.quick:
+        lead = "Quick run: small problems and few rounds, to see that everything works. The numbers mean little."
+    title = "CGPFL, reproduced" + (" (quick)" if plan.quick else "")
+    write_page(plan.out / "index.html", render(title, lead, found, plan.out, facts(plan)))
+
+
+def facts(plan: Plan) -> list[str]:
+    """On what and how it was made."""
+    times = plan.cells.seconds()
+    device = jax.devices()[0]
+    total = times.get("all of it, wall clock", 0.0)
+    return [
+        f"cgpfl {__version__}, JAX {jax.__version__}, Python {platform.python_version()}",
+        f"on {device.device_kind} ({device.platform})",
+        f"seeds {plan.seeds[0]}..{plan.seeds[-1]}: of the split, the initial model and every random draw",
+        f"{total:.0f} s in all, compilation and drawing included",
+        f"{len(times) - 1} programs; the longest: "
+        + ", ".join(f"{n} {s:.0f} s" for n, s in sorted(times.items(), key=lambda t: -t[1])[1:5]),
+    ]

@@ -1,0 +1,96 @@
+"""What a part of the reproduction leaves behind: text, tables and figures, as files and for the page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cgpfl.experiment.checkpoint import write
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    note: str = ""
+    strong: list[list[int]] = field(default_factory=list)
+    """Cells (row, column) that stand out."""
+
+    def markdown(self) -> str:
+        """As Markdown."""
+        strong = {(r, c) for r, c in self.strong}
+        lines = [f"**{self.title}**", "", "| " + " | ".join(self.columns) + " |"]
+        lines.append("|---|" + "--:|" * (len(self.columns) - 1))
+        for r, row in enumerate(self.rows):
+            cells = [f"**{v}**" if (r, c) in strong else v for c, v in enumerate(row)]
+            lines.append("| " + " | ".join(cells) + " |")
+        return "\n".join([*lines, *(["", self.note] if self.note else [])]) + "\n"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture in the part's folder (``name``.png and ``name``.svg) and what it shows."""
+
+    name: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a claim of the paper."""
+
+    claim: str
+    verdict: str  # reproduced, partly, not
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part."""
+
+    name: str
+    title: str
+    text: list[str] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    def save(self, folder: Path) -> None:
+        """As Markdown, and as JSON to make the page from."""
+        folder.mkdir(parents=True, exist_ok=True)
+        parts = [f"# {self.title}", *self.text, *(t.markdown() for t in self.tables)]
+        parts += [f"![{f.caption}]({f.name}.png)\n\n*{f.caption}*" for f in self.figures]
+        parts += [f"**{v.claim}** {v.verdict.capitalize()}: {v.evidence}" for v in self.verdicts]
+        write(folder / f"{self.name}.md", ("\n\n".join(parts) + "\n").encode())
+        write(folder / "section.json", (json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n").encode())
+
+    @classmethod
+    def load(cls, folder: Path) -> Section:
+        """What :meth:`save` left."""
+        values = json.loads((folder / "section.json").read_text())
+        return cls(
+            values["name"],
+            values["title"],
+            values["text"],
+            [Table(**t) for t in values["tables"]],
+            [Figure(**f) for f in values["figures"]],
+            [Verdict(**v) for v in values["verdicts"]],
+        )
+
+
+def save_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Rows with the same keys, as CSV."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write(path, text.getvalue().encode())

@@ -29,7 +29,7 @@ def _measure(plan: Plan, setting: Setting, k: int) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(file.read_text())
         return found
     began, seed = time.perf_counter(), plan.seeds[0]
-    data, model, method = federation(setting.data, seed), model_of(setting), at_k(setting, k)
+    data, model, method = federation(setting, seed), model_of(setting), at_k(setting, k)
     every = max(1, setting.rounds // 20)
     seen = watch(method, data, model, rounds=setting.rounds, seed=seed, exact_every=every)
     limit = bound(seen)

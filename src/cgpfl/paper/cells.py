@@ -42,15 +42,20 @@ class Cell(NamedTuple):
         return f"{self.setting.name}/{self.label}"
 
 
+def federation(setting: Setting, seed: int) -> FederatedData:
+    """The federation of a setting and a seed; the same object each time, so that runs share it."""
+    return _federation(setting.data, setting.centred, seed)
+
+
 @lru_cache(maxsize=64)
-def federation(data: DataConfig, seed: int) -> FederatedData:
-    """The federation of a recipe and a seed; the same object each time, so that runs share it."""
-    return data.build(seed)
+def _federation(recipe: DataConfig, centred: bool, seed: int) -> FederatedData:
+    data = recipe.build(seed)
+    return dataclasses.replace(data, scale=2 / 255, shift=-1.0) if centred else data
 
 
 def model_of(setting: Setting) -> Model:
     """The setting's model."""
-    data = federation(setting.data, 0)
+    data = federation(setting, 0)
     return as_model(setting.model, data.shape, data.classes)
 
 
@@ -85,7 +90,7 @@ class Cells:
     def get(self, cell: Cell) -> Runs:
         """A finished cell; an error where its file was made with other settings or data."""
         if cell.name not in self._loaded:
-            samples = [federation(cell.setting.data, s).test.counts for s in self.seeds]
+            samples = [federation(cell.setting, s).test.counts for s in self.seeds]
             self._loaded[cell.name] = load(self._file(cell), self._made_with(cell), samples)
         return self._loaded[cell.name]
 
@@ -103,7 +108,7 @@ class Cells:
     def _batch(self, group: list[Cell]) -> Batch:
         """The runs of cells that share a program."""
         setting = group[0].setting
-        data = [federation(setting.data, s) for s in self.seeds]
+        data = [federation(setting, s) for s in self.seeds]
         methods = [checked(c.method, data[0], Settings(rounds=setting.rounds)) for c in group]
         todo = [Run(m, d, s) for m in methods for d, s in zip(data, self.seeds, strict=True)]
         name = f"{setting.name} {group[0].label}" + (f" (+{len(group) - 1})" if len(group) > 1 else "")
@@ -128,4 +133,4 @@ class Cells:
         setting = cell.setting
         run = Settings(rounds=setting.rounds, eval_every=setting.eval_every)
         facts = fingerprint(cell.method, model_of(setting), run)
-        return {**facts, "seeds": self.seeds, "data": dataclasses.asdict(setting.data)}
+        return {**facts, "seeds": self.seeds, "data": dataclasses.asdict(setting.data), "centred": setting.centred}

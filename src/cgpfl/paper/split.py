@@ -24,18 +24,18 @@ def _make(plan: Plan) -> Section:
     folder.mkdir(parents=True, exist_ok=True)
     figures, rows, facts = [], [], []
     for source in dict.fromkeys(s.data.source for s in plan.settings.values()):
-        recipe = next(s.data for s in plan.settings.values() if s.data.source == source)
+        setting = next(s for s in plan.settings.values() if s.data.source == source)
         for seed in plan.seeds:
-            sizes = counts(federation(recipe, seed)).sum(axis=1)
+            sizes = counts(federation(setting, seed)).sum(axis=1)
             values = [int(v) for v in (sizes.min(), np.median(sizes), sizes.max(), sizes.sum())]
             rows.append([source, str(seed), *(f"{v:,}" for v in values)])
             facts.append(
                 dict(zip(("set", "seed", "smallest", "median", "largest", "all"), (source, seed, *values), strict=True))
             )
         for ending in ("png", "svg"):
-            title = f"{source}, {recipe.split} split, seed {plan.seeds[0]}"
+            title = f"{source}, {setting.data.split} split, seed {plan.seeds[0]}"
             draw_federation(
-                counts(federation(recipe, plan.seeds[0])), title, folder / f"{source}.{ending}", SETS[source].names
+                counts(federation(setting, plan.seeds[0])), title, folder / f"{source}.{ending}", SETS[source].names
             )
         figures.append(Figure(source, f"{source}: samples of each class at each client, training and test together."))
     save_csv(folder / "split.csv", facts)

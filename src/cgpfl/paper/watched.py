@@ -52,7 +52,7 @@ def watched(plan: Plan, key: Key) -> dict[str, np.ndarray]:
         began = time.perf_counter()
         seen = watch(
             family(key.setting)[key.label],
-            federation(key.setting.data, key.seed),
+            federation(key.setting, key.seed),
             model_of(key.setting),
             rounds=key.setting.rounds,
             seed=key.seed,

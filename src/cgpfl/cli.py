@@ -43,7 +43,7 @@ def run(
     model: ModelName = None,
     rounds: Rounds = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder to create [default: runs/DATA-SPLIT-n].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to create (default: runs/DATA-SPLIT-n).")] = None,
     settings: Assignments = None,
 ) -> None:
     """Run methods on a federation, once.
@@ -73,14 +73,14 @@ def compare(
     clients: Clients = None,
     model: ModelName = None,
     rounds: Rounds = None,
-    seeds: Annotated[int | None, typer.Option(help="Runs of every method [default: 3].")] = None,
-    seed: Annotated[int | None, typer.Option(help="The first seed [default: 0].")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of every method (default: 3).")] = None,
+    seed: Annotated[int | None, typer.Option(help="The first seed (default: 0).")] = None,
     target: Annotated[
-        float | None, typer.Option(help="Accuracy whose first round is noted [default: local training's last].")
+        float | None, typer.Option(help="Accuracy whose first round is noted (default: local training's last).")
     ] = None,
     tune: Annotated[bool, typer.Option("--tune", help="Choose each method's rates on validation samples.")] = False,
-    budget: Annotated[int | None, typer.Option(help="Settings tried for each method by --tune [default: 8].")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to create [default: runs/compare-DATA-SPLIT-n].")] = None,
+    budget: Annotated[int | None, typer.Option(help="Settings tried for each method by --tune (default: 8).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to create (default: runs/compare-DATA-SPLIT-n).")] = None,
     settings: Assignments = None,
 ) -> None:
     """Compare methods over several seeds: one ranked table, with plots.
@@ -124,9 +124,9 @@ def resume(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run fol
 def paper(
     names: Annotated[list[str], typer.Argument(metavar="PART...", help="Parts to make, or all; see below.")],
     quick: Annotated[bool, typer.Option("--quick", help="Small problems: minutes on two cores.")] = False,
-    seeds: Annotated[int | None, typer.Option(help="Runs of everything [default: 5; quick: 2].")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of everything (default: 5; quick: 2).")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Folder, continued if it is there [default: runs/paper].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder, continued if it is there (default: runs/paper).")] = None,
 ) -> None:
     """Make the paper's tables and figures, the published numbers beside ours.
 
@@ -164,7 +164,7 @@ def _use(device: str) -> None:
     jax.config.update("jax_platforms", {"cpu": "cpu", "gpu": "cuda"}[device])
     try:
         jax.devices()
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:  # JAX built for CPUs alone fails an assertion
         raise CgpflError(f"--device {device}: JAX finds none; install JAX for it, or use --device auto") from error
 
 

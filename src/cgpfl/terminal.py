@@ -207,14 +207,17 @@ def show_paper(made: Made) -> None:
         for found in section.tables:
             if max((len(v) for row in found.rows for v in row), default=0) > 40:
                 continue  # words: for the page
+            out, rows = console(), found.rows
+            widest = [max(map(len, column)) + 2 for column in zip(found.columns, *rows, strict=True)]
+            if sum(widest) > out.width:  # the page and the CSV have the spread over seeds, too
+                rows = [[cell.partition(" ± ")[0] for cell in row] for row in rows]
             view = columns(*found.columns)
-            for row in found.rows:
+            for row in rows:
                 view.add_row(*row)
-            print()
-            print(found.title)
-            console().print(view)
+            print(f"\n{found.title}")
+            out.print(view)
             if found.note:
-                print(found.note)
+                out.print(found.note)
         for verdict in section.verdicts:
             print(f"\n{verdict.verdict:<11} {verdict.claim}\n            {verdict.evidence}")
     print(f"\n{made.seconds:.0f} s; everything on one page: {made.folder / 'index.html'}")

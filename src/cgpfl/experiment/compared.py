@@ -54,16 +54,21 @@ def save(file: Path, runs: Runs, made_with: dict[str, Any]) -> None:
     save_arrays(file, arrays, facts)
 
 
-def load(file: Path, made_with: dict[str, Any], samples: list[np.ndarray]) -> Runs:
-    """A finished method's runs; refused where they were made with other settings or data."""
-    arrays, facts = load_arrays(file)
-    was, now = facts.pop("run"), json.loads(json.dumps(made_with))
+def check_made_with(file: Path, was: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """An error where a file was made with other settings or data than are wanted."""
+    now = json.loads(json.dumps(wanted))
     for name in now | was:
         if was.get(name) != now.get(name):
             raise CgpflError(
                 f"comparison {file}: was run with {name} = {was.get(name)!r}, now {now.get(name)!r}; "
                 "delete this file to run the method anew"
             )
+
+
+def load(file: Path, made_with: dict[str, Any], samples: list[np.ndarray]) -> Runs:
+    """A finished method's runs; refused where they were made with other settings or data."""
+    arrays, facts = load_arrays(file)
+    check_made_with(file, facts.pop("run"), made_with)
     records = [
         Records(rounds, {k.partition("/")[2]: v for k, v in arrays.items() if k.startswith(f"{i}/")})
         for i, rounds in enumerate(facts.pop("evaluated"))

@@ -33,6 +33,8 @@ METHODS: tuple[dict[str, Any], ...] = (
 )
 BUDGET = 8
 """Settings tried for each method."""
+QUICK = ("local", "fedavg", "ifca", "cgpfl", "cgpfl-heur")
+"""Labels of the methods of a quick run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +69,18 @@ def scenarios(quick: bool) -> list[Scenario]:
     return all_[:1] if quick else all_
 
 
+def _rounds(plan: Plan) -> int:
+    return 20 if plan.quick else 200
+
+
 def _compare(plan: Plan, scenario: Scenario) -> Compared:
     folder, began = plan.out / "beyond" / scenario.name, time.perf_counter()
     finished = (folder / "summary.json").exists()
     if folder.exists():
         compared = resume_comparison(folder, plan.cells.on_progress)
     else:
-        methods = [METHODS[i] for i in (0, 1, 2, 8, 9)] if plan.quick else list(METHODS)
-        rounds = 20 if plan.quick else 200
+        methods = [m for m in METHODS if not plan.quick or m.get("label", m["name"]) in QUICK]
+        rounds = _rounds(plan)
         compared = compare(
             methods,
             scenario.data,
@@ -123,7 +129,7 @@ def _make(plan: Plan) -> Section:
                     "worst_tenth_%": round(100 * float(row["worst_tenth"]), 3),
                     "p_against_best": row["p"],
                     "chosen": "; ".join(f"{k}={v:.4g}" for k, v in chosen.items()),
-                    "ari": " ".join("" if a is None else f"{a:.2f}" for a in compared.runs[label].ari),
+                    "ari": " ".join(f"{a:.2f}" for a in compared.runs[label].ari if a is not None),
                 }
             )
         strong.append([labels.index(best), c + 1])
@@ -134,9 +140,8 @@ def _make(plan: Plan) -> Section:
         f"Test accuracy (%), mean ± std over {len(plan.seeds)} seeds. ≈: not told apart from the best (paired t-test, "
         f"{LEVEL:.0%}). Each method had {2 if plan.quick else BUDGET} settings, chosen on 20 % of its clients' samples."
     )
-    table_ = Table(
-        "MLR, 40 clients, 200 rounds, equal-budget tuning", ["method", *(s.title for s in found)], rows, note, strong
-    )
+    title = f"MLR, 40 clients, {_rounds(plan)} rounds, equal-budget tuning"
+    table_ = Table(title, ["method", *(s.title for s in found)], rows, note, strong)
     caption = "Tuned methods on each problem; dashes: local training, dots: FedAvg."
     return Section(
         "beyond",

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from cgpfl.experiment.checkpoint import write
-from cgpfl.paper.cells import federation, model_of
-from cgpfl.paper.draw import legend_below, panels, save
+from cgpfl.experiment.compared import check_made_with
+from cgpfl.paper.cells import federation, made_with, model_of
+from cgpfl.paper.draw import legend_below, panels, save, whole
 from cgpfl.paper.plan import Part, Plan
 from cgpfl.paper.section import Figure, Section, Table, Verdict, save_csv
 from cgpfl.paper.settings import Setting, at_k
@@ -24,13 +25,15 @@ def _ks(plan: Plan) -> list[int]:
 
 def _measure(plan: Plan, setting: Setting, k: int) -> dict[str, Any]:
     """Everything of one K, as plain numbers; kept on disk."""
-    file = plan.out / "theory" / f"k-{k}.json"
+    file, every = plan.out / "theory" / f"k-{k}.json", max(1, setting.rounds // 20)
+    made = made_with(setting, at_k(setting, k), plan.seeds[:1], exact_every=every)
     if file.exists():
         found: dict[str, Any] = json.loads(file.read_text())
+        check_made_with(file, found.pop("run"), made)
         return found
+    plan.pause(f"theory, K = {k}")
     began, seed = time.perf_counter(), plan.seeds[0]
     data, model, method = federation(setting, seed), model_of(setting), at_k(setting, k)
-    every = max(1, setting.rounds // 20)
     seen = watch(method, data, model, rounds=setting.rounds, seed=seed, exact_every=every)
     limit = bound(seen)
     check = rate_check(seen.gradient, limit.constants)
@@ -58,7 +61,7 @@ def _measure(plan: Plan, setting: Setting, k: int) -> dict[str, Any]:
         "condition": step_condition(method, data.clients, curve).explain(),
     }
     file.parent.mkdir(parents=True, exist_ok=True)
-    write(file, json.dumps(facts, indent=1).encode())
+    write(file, json.dumps({**facts, "run": made}, indent=1).encode())
     plan.cells.add_seconds("theory", time.perf_counter() - began)
     return facts
 
@@ -72,8 +75,11 @@ def _make(plan: Plan) -> Section:
         rounds = np.arange(1, len(running) + 1)
         axes[0, 0].loglog(rounds, running, color=colour, lw=1.6, label=f"K = {facts['k']}")
         axes[0, 1].semilogy(facts["exact_rounds"], facts["exact"], "o-", ms=3, color=colour, lw=1.4)
-    axes[0, 0].set(xlabel="T", ylabel="mean of (1/K)‖∇G‖² up to T", title="at the clients' own θ")
-    axes[0, 1].set(xlabel="round", ylabel="(1/K)‖∇G‖²", title="at the exact proximal points")
+    axes[0, 0].set(xlabel="T", ylabel="mean of (1/K)‖∇G‖² up to T")
+    axes[0, 0].set_title("at the clients' own θ", fontsize=10)
+    axes[0, 1].set(xlabel="round", ylabel="(1/K)‖∇G‖²")
+    axes[0, 1].set_title("at the exact proximal points", fontsize=10)
+    whole(axes[0, 1].xaxis)
     legend_below(picture, axes[0, 0])
     save(picture, folder, "gradient")
     columns = [

@@ -53,6 +53,20 @@ def _federation(recipe: DataConfig, centred: bool, seed: int) -> FederatedData:
     return dataclasses.replace(data, scale=2 / 255, shift=-1.0) if centred else data
 
 
+@lru_cache(maxsize=64)
+def _digest(recipe: DataConfig, centred: bool, seed: int) -> str:
+    return _federation(recipe, centred, seed).digest
+
+
+def made_with(setting: Setting, method: Any, seeds: list[int], **more: Any) -> dict[str, Any]:
+    """What a result must have been made with to be this one: the data themselves, not only their recipe."""
+    run = Settings(rounds=setting.rounds, eval_every=setting.eval_every)
+    facts = fingerprint(method, model_of(setting), run)
+    data = {"data": dataclasses.asdict(setting.data), "centred": setting.centred}
+    splits = [_digest(setting.data, setting.centred, s) for s in seeds]
+    return {**facts, "seeds": seeds, **data, "splits": splits, **more}
+
+
 def model_of(setting: Setting) -> Model:
     """The setting's model."""
     data = federation(setting, 0)
@@ -70,8 +84,12 @@ class Cells:
     _loaded: dict[str, Runs] = field(default_factory=dict)
 
     def finish(self, cells: Iterable[Cell]) -> None:
-        """Run every cell that has no file yet."""
-        missing: dict[str, Cell] = {c.name: c for c in cells if not self.has(c)}
+        """Run every cell that has no file yet; a file that was made otherwise is refused before anything runs."""
+        wanted: dict[str, Cell] = {c.name: c for c in cells}
+        for cell in wanted.values():
+            if self.has(cell):
+                self.get(cell)
+        missing = {name: c for name, c in wanted.items() if not self.has(c)}
         groups: dict[Any, list[Cell]] = {}
         for cell in missing.values():
             groups.setdefault((cell.setting, jax.tree.structure(cell.method)), []).append(cell)
@@ -130,7 +148,4 @@ class Cells:
         return self.folder / "cells" / f"{cell.name}.safetensors"
 
     def _made_with(self, cell: Cell) -> dict[str, Any]:
-        setting = cell.setting
-        run = Settings(rounds=setting.rounds, eval_every=setting.eval_every)
-        facts = fingerprint(cell.method, model_of(setting), run)
-        return {**facts, "seeds": self.seeds, "data": dataclasses.asdict(setting.data), "centred": setting.centred}
+        return made_with(cell.setting, cell.method, self.seeds)

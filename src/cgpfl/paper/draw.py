@@ -47,8 +47,15 @@ def panels(rows: int, columns: int, width: float = 3.1, height: float = 2.7, **m
     for ax in axes.ravel():
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(alpha=0.25)
-        ax.tick_params(labelsize=8)
+        ax.tick_params(which="both", labelsize=8)
+        ax.xaxis.label.set_size(9)
+        ax.yaxis.label.set_size(9)
     return picture, axes
+
+
+def whole(axis: Any) -> None:
+    """Whole numbers at the ticks of an axis that is not logarithmic: rounds, contexts, iterations."""
+    axis.get_major_locator().set_params(integer=True)
 
 
 def save(picture: Any, folder: Path, name: str) -> None:
@@ -71,6 +78,7 @@ def band(ax: Any, x: np.ndarray, curves: np.ndarray, **style: Any) -> None:
 
 
 def legend_below(picture: Any, ax: Any, columns: int = 6) -> None:
-    """One legend for all panels, under them."""
+    """One legend for all panels, under them, in as many columns as there is room for."""
     handles, labels = ax.get_legend_handles_labels()
+    columns = max(1, min(columns, int(0.75 * picture.get_figwidth())))
     picture.legend(handles, labels, loc="outside lower center", ncol=columns, frameon=False, fontsize=8)

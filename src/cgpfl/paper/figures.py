@@ -8,7 +8,7 @@ import numpy as np
 
 from cgpfl.experiment.table import Runs, rounds_to
 from cgpfl.paper.cells import Cell
-from cgpfl.paper.draw import COLOUR, NAMES, band, legend_below, panels, save
+from cgpfl.paper.draw import COLOUR, NAMES, band, legend_below, panels, save, whole
 from cgpfl.paper.plan import Part, Plan, family_cell, k_cell, percent, table_1_cell, with_spread
 from cgpfl.paper.section import Figure, Section, Table, Verdict, save_csv
 from cgpfl.paper.settings import PROX, Setting
@@ -21,7 +21,7 @@ BESIDE = ("ditto", "per-fedavg", "local", "fedavg")
 def shown(setting: Setting) -> list[int]:
     """Numbers of contexts whose curves are drawn; K = 1 is pFedMe."""
     wanted = (1, 2, 4, 10, 20) if max(setting.ks) >= 20 else (1, 2, 4, max(setting.ks))
-    return [k for k in wanted if k in setting.ks]
+    return [k for k in dict.fromkeys(wanted) if k in setting.ks]
 
 
 def losses(runs: Runs) -> np.ndarray:
@@ -77,9 +77,10 @@ def _draw_curves(plan: Plan) -> None:
             band(axes[0, c], rounds, 100 * accuracy, label=name, **style)
             band(axes[1, c], rounds, losses(runs), label=name, **style)
         axes[0, c].set_title(setting.title, fontsize=10)
-        final = [percent(runs)[0] for _, runs, _ in lines]
-        axes[0, c].set_ylim(min(final) - 12, 100)
+        final = [mean for _, runs, _ in lines if not np.isnan(mean := percent(runs)[0])]
+        axes[0, c].set_ylim(min(final, default=12) - 12, 100)
         axes[1, c].set(xlabel="round", yscale="log")
+        whole(axes[1, c].xaxis)
     axes[0, 0].set_ylabel("test accuracy (%)", fontsize=9)
     axes[1, 0].set_ylabel("training loss", fontsize=9)
     legend_below(picture, axes[0, 0], 9)
@@ -102,7 +103,7 @@ def _draw_k(plan: Plan) -> None:
         ax.axhline(local, color=COLOUR["local"], ls="--", lw=1.2, label="Local")
         ax.set_title(setting.title, fontsize=10)
         ax.set_xlabel("number of contexts K", fontsize=9)
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        whole(ax.xaxis)
     axes[0, 0].set_ylabel("test accuracy (%)", fontsize=9)
     legend_below(picture, axes[0, 0])
     save(picture, plan.out / "figure-k", "accuracy-over-k")
@@ -123,10 +124,10 @@ def _best_table(plan: Plan) -> Table:
         rows.append(
             [
                 setting.title,
-                f"{means[0]:.1f}",
+                with_spread(means[0], 0.0, 1),
                 f"{setting.ks[best]}",
                 f"{means[best]:.1f}",
-                f"{means[-1]:.1f}",
+                with_spread(means[-1], 0.0, 1),
                 " ".join(map(str, _chosen(heur))),
                 with_spread(*percent(heur), len(plan.seeds)),
                 with_spread(*local, len(plan.seeds)),
@@ -146,7 +147,11 @@ def _speed_table(plan: Plan) -> Table:
         cells |= {NAMES[label]: table_1_cell(setting, label) for label in BESIDE}
         reached = {name: _rounds(plan.runs(cell), target) for name, cell in cells.items()}
         rows.append(
-            [setting.title, f"{100 * target:.1f}", *("–" if np.isnan(r) else f"{r:.0f}" for r in reached.values())]
+            [
+                setting.title,
+                with_spread(100 * target, 0.0, 1),
+                *("–" if np.isnan(r) else f"{r:.0f}" for r in reached.values()),
+            ]
         )
     columns = ["setting", "target (%)", "CGPFL (K=4)", "pFedMe", *(NAMES[label] for label in BESIDE)]
     note = (
@@ -224,10 +229,12 @@ def _make_heur(plan: Plan) -> Section:
         for i, (name, (runs, colour)) in enumerate(bars.items()):
             mean, std = percent(runs)
             axes[0, c].bar(i, mean, color=colour, alpha=0.8, yerr=std if len(plan.seeds) > 1 else None, capsize=3)
-            axes[0, c].annotate(f"{mean:.1f}", (i, mean), (0, 6), textcoords="offset points", ha="center", fontsize=8)
+            above = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center", "fontsize": 8}
+            axes[0, c].annotate(f"{mean:.1f}", (i, mean + std), **above)
             facts.append({"setting": setting.title, "method": name, "accuracy_%": round(mean, 3), "std": round(std, 3)})
-        lowest = min(percent(r)[0] for r, _ in bars.values())
-        axes[0, c].set_ylim(max(0, lowest - 4), min(101.5, max(percent(r)[0] for r, _ in bars.values()) + 2))
+        ends = np.array([(m - s, m + s) for r, _ in bars.values() for m, s in [percent(r)] if not np.isnan(m)])
+        low, high = (ends.min(), ends.max()) if len(ends) else (0.0, 100.0)
+        axes[0, c].set_ylim(max(0, low - 0.3 * (high - low) - 1), high + 0.15 * (high - low) + 0.2)
         axes[0, c].set_xticks(range(len(bars)), list(bars), fontsize=7)
         axes[0, c].set_title(setting.title, fontsize=10)
         near.append(percent(bars[f"best K = {best}"][0])[0] - percent(bars["Heur"][0])[0])
@@ -266,7 +273,7 @@ def _draw_error(ax: Any, runs: Runs) -> None:
     ax.plot(k, complexity[k - 1] + mu * cost[k - 1], "*", color=COLOURS[3], ms=13, label="chosen")
     ax.set_xlabel("number of contexts K", fontsize=9)
     ax.set_ylim(bottom=0)
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    whole(ax.xaxis)
 
 
 FIGURE_K = Part("figure-k", "accuracy and loss over rounds for several K, accuracy over K", _needs_k, _make_k)

@@ -55,6 +55,8 @@ PARTS: dict[str, Part] = {
 """In the order of the page."""
 SETS = {"table1": ("mnist", "fashion-mnist", "cifar10"), "split": ("mnist", "fashion-mnist", "cifar10")}
 """The data sets that a part reads; the others read the first two."""
+ALL = "all of it, wall clock"
+"""Of times.json, beside its programs."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +93,16 @@ def make(
     with interrupts() as stop:
         cells = Cells(out, list(range(asked["seeds"])), on_progress, stop)
         plan = Plan(out, quick, settings(quick), cells)
-        cells.finish(cell for part in parts for cell in part.needs(plan))
         sections = []
-        for part in parts:
-            sections.append(part.make(plan))
-            sections[-1].save(out / part.name)
-    seconds = time.perf_counter() - began
-    cells.add_seconds("all of it, wall clock", seconds)
+        try:
+            cells.finish(cell for part in parts for cell in part.needs(plan))
+            for part in parts:
+                plan.pause(part.name)
+                sections.append(part.make(plan))
+                sections[-1].save(out / part.name)
+        finally:  # what was stopped took its time, too
+            seconds = time.perf_counter() - began
+            cells.add_seconds(ALL, seconds)
     _page(plan)
     return Made(out, sections, seconds)
 
@@ -145,12 +150,12 @@ def facts(plan: Plan) -> list[str]:
     """On what and how it was made."""
     times = plan.cells.seconds()
     device = jax.devices()[0]
-    total = times.get("all of it, wall clock", 0.0)
+    total = times.pop(ALL, 0.0)
+    longest = ", ".join(f"{n} {s:.0f} s" for n, s in sorted(times.items(), key=lambda t: -t[1])[:4])
     return [
         f"cgpfl {__version__}, JAX {jax.__version__}, Python {platform.python_version()}",
         f"on {device.device_kind} ({device.platform})",
         f"seeds {plan.seeds[0]}..{plan.seeds[-1]}: of the split, the initial model and every random draw",
         f"{total:.0f} s in all, compilation and drawing included",
-        f"{len(times) - 1} programs; the longest: "
-        + ", ".join(f"{n} {s:.0f} s" for n, s in sorted(times.items(), key=lambda t: -t[1])[1:5]),
+        f"{len(times)} programs" + (f"; the longest: {longest}" if times else ""),
     ]

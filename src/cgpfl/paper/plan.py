@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cgpfl.experiment.run import Stopped
 from cgpfl.experiment.table import Runs
 from cgpfl.paper.cells import Cell, Cells
 from cgpfl.paper.section import Section
@@ -36,6 +37,11 @@ class Plan:
     def runs(self, cell: Cell) -> Runs:
         """A finished cell."""
         return self.cells.get(cell)
+
+    def pause(self, what: str) -> None:
+        """A moment before ``what`` at which a reproduction may be stopped: everything so far is on disk."""
+        if self.cells.stop():
+            raise Stopped(what)
 
 
 @dataclass(frozen=True)

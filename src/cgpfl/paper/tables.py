@@ -60,7 +60,10 @@ def _make_1(plan: Plan) -> Section:
     save_csv(folder / "table1.csv", facts)
     columns = ["method", *(v for s in settings for v in (s.title, "paper"))]
     title = f"Table 1: test accuracy (%), mean ± std over {len(plan.seeds)} seeds; in bold the best of ours"
-    note = "Pooled over clients, last round, the clients' own models. Cyclic split, λ = 12, lr as the paper states."
+    note = (
+        "Pooled over clients, last round, the clients' own models. Cyclic split, λ = 12, lr as the paper states. "
+        "In a round a client takes 10 gradients, of pFedMe and CGPFL 50."
+    )
     _draw_1(plan, settings)
     caption = "Table 1 as a picture: ours with each seed (dots), the published number (hollow)."
     return Section(

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cgpfl.experiment.checkpoint import load_arrays, save_arrays
-from cgpfl.paper.cells import federation, model_of
-from cgpfl.paper.draw import COLOUR, NAMES, band, legend_below, panels, save
+from cgpfl.experiment.compared import check_made_with
+from cgpfl.paper.cells import federation, made_with, model_of
+from cgpfl.paper.draw import COLOUR, NAMES, band, legend_below, panels, save, whole
 from cgpfl.paper.plan import Part, Plan
 from cgpfl.paper.section import Figure, Section, Table, Verdict, save_csv
 from cgpfl.paper.settings import Setting, family
@@ -47,8 +48,10 @@ def watched_settings(plan: Plan) -> list[Setting]:
 
 def watched(plan: Plan, key: Key) -> dict[str, np.ndarray]:
     """What was seen of a run; run it if that is not on disk yet."""
+    made = made_with(key.setting, family(key.setting)[key.label], [key.seed])
     file = plan.out / "watched" / f"{key.setting.name}-{key.label}-{key.seed}.safetensors"
     if not file.exists():
+        plan.pause(file.stem)
         began = time.perf_counter()
         seen = watch(
             family(key.setting)[key.label],
@@ -58,9 +61,11 @@ def watched(plan: Plan, key: Key) -> dict[str, np.ndarray]:
             seed=key.seed,
         )
         file.parent.mkdir(parents=True, exist_ok=True)
-        save_arrays(file, {name: np.asarray(getattr(seen, name)) for name in KEPT}, {})
+        save_arrays(file, {name: np.asarray(getattr(seen, name)) for name in KEPT}, made)
         plan.cells.add_seconds(f"watched {key.setting.name} {key.label}", time.perf_counter() - began)
-    return load_arrays(file)[0]
+    arrays, was = load_arrays(file)
+    check_made_with(file, was, made)
+    return arrays
 
 
 def _each(plan: Plan) -> dict[tuple[str, str], list[dict[str, np.ndarray]]]:
@@ -126,6 +131,7 @@ def _make_contexts(plan: Plan) -> Section:
             q.set_ylim(bottom=-0.05)
             for a in (ax, q):
                 a.set_xlabel("round", fontsize=8)
+                whole(a.xaxis)
     save(picture, folder, "contexts")
     save_csv(folder / "contexts.csv", facts)
     total = settings[0].rounds
@@ -169,7 +175,9 @@ def _make_distances(plan: Plan) -> Section:
                     }
                     for t, v in zip(x[::10], curves.mean(axis=0)[::10], strict=True)
                 ]
-        ax.set(xlabel="round", title=setting.title, ylim=(0, None))
+        ax.set(xlabel="round", ylim=(0, None))
+        ax.set_title(setting.title, fontsize=10)
+        whole(ax.xaxis)
     axes[0, 0].set_ylabel("mean distance of two clients' models", fontsize=9)
     legend_below(picture, axes[0, 0], 2)
     save(picture, folder, "distances")
@@ -196,6 +204,7 @@ def _make_kmeans(plan: Plan) -> Section:
     settings, rows, facts, shares = watched_settings(plan), [], [], []
     picture, axes = panels(2, len(settings), 4.0, 2.4, sharex="col")
     for c, setting in enumerate(settings):
+        work: list[np.ndarray] = []
         for label in LABELS:
             runs = seen[setting.name, label]
             steps = np.stack([run["kmeans_iterations"] for run in runs])
@@ -205,7 +214,7 @@ def _make_kmeans(plan: Plan) -> Section:
             band(axes[0, c], x, steps, color=COLOUR[label], lw=1.5, label=NAMES[label])
             late = slice(max(2, len(x) // 10), None)  # without compilation, and the first clustering
             band(axes[1, c], x[late], server[:, late], color=COLOUR[label], lw=1.5, label=f"server, {NAMES[label]}")
-            axes[1, c].plot(x[late], clients[:, late].mean(axis=0), color=COLOURS[7], lw=1, label="all clients")
+            work.append(clients[:, late].mean(axis=0))
             share = float(np.median(server[:, late]) / np.median(server[:, late] + clients[:, late]))
             shares.append(share)
             rows.append(
@@ -227,8 +236,14 @@ def _make_kmeans(plan: Plan) -> Section:
                     )
                 )
             )
-        axes[0, c].set(title=setting.title, ylim=(0, None))
+        for i, curve in enumerate(work):
+            named = {"label": "all clients"} if i == 0 else {}
+            axes[1, c].plot(x[late], curve, color=COLOURS[7], lw=1, **named)
+        axes[0, c].set_ylim(bottom=0)
+        axes[0, c].set_title(setting.title, fontsize=10)
         axes[1, c].set(xlabel="round", yscale="log")
+        for axis in (axes[0, c].yaxis, axes[1, c].xaxis):
+            whole(axis)
     axes[0, 0].set_ylabel("k-means iterations", fontsize=9)
     axes[1, 0].set_ylabel("ms a round", fontsize=9)
     legend_below(picture, axes[1, 0], 4)

@@ -1,0 +1,87 @@
+"""Write docs/reproduction.md and docs/reproduction/ from the folder of a finished `cgpfl paper all`.
+
+    python docs/reproduce.py RUN
+
+Tables, figures, verdicts and settings are the run's own; the text around them is docs/reproduction.intro.md. The runs
+themselves (cells) stay where they are: the CSV files hold every number of the tables, each seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+from cgpfl.paper import PARTS
+from cgpfl.paper.make import ALL
+from cgpfl.paper.section import Section
+
+DOCS = Path(__file__).parent
+FOLDER = DOCS / "reproduction"
+
+
+def collect(run: Path) -> list[Section]:
+    """The sections of a run; their pictures and CSV files are copied."""
+    sections = []
+    for name in PARTS:
+        source = run / name
+        if not (source / "section.json").exists():
+            raise SystemExit(f"{run}: has no part {name}; make it with: cgpfl paper {name} --out {run}")
+        target = FOLDER / name
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        for file in sorted(source.iterdir()):
+            if file.suffix in (".png", ".csv"):
+                shutil.copy(file, target / file.name)
+        sections.append(Section.load(source))
+    return sections
+
+
+def page(sections: list[Section], run: Path) -> str:
+    """The page in Markdown."""
+    intro = (DOCS / "reproduction.intro.md").read_text().rstrip()
+    parts = [intro, "## The claims", claims(sections)]
+    for section in sections:
+        parts.append(f"## {section.title}")
+        parts += [*section.text, *(table.markdown().rstrip() for table in section.tables)]
+        parts += [f"![{f.caption}](reproduction/{section.name}/{f.name}.png)\n\n*{f.caption}*" for f in section.figures]
+    return "\n\n".join([*parts, "## Machine, time, commit", facts(run)]) + "\n"
+
+
+def claims(sections: list[Section]) -> str:
+    """Every verdict."""
+    lines = ["| claim | verdict | evidence |", "|---|---|---|"]
+    return "\n".join(
+        [*lines, *(f"| {v.claim} | **{v.verdict}** | {v.evidence} |" for s in sections for v in s.verdicts)]
+    )
+
+
+def facts(run: Path) -> str:
+    """What the run says of itself, and the commit of this source."""
+    asked, times = (json.loads((run / name).read_text()) for name in ("paper.json", "times.json"))
+    total = times.pop(ALL, 0.0)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=DOCS, check=False
+    )
+    longest = sorted(times.items(), key=lambda t: -t[1])[:8]
+    lines = [
+        f"- `cgpfl paper all --seeds {asked['seeds']}`, {total:.0f} s of wall clock, compilation and drawing included.",
+        f"- commit {commit.stdout.strip() or 'unknown'}; `python docs/reproduce.py RUN` wrote this page.",
+        "- the longest programs: " + ", ".join(f"{name} {seconds:.0f} s" for name, seconds in longest) + ".",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description="Write docs/reproduction.md from a run of cgpfl paper all.")
+    parser.add_argument("run", type=Path)
+    run = parser.parse_args().run
+    sections = collect(run)
+    (DOCS / "reproduction.md").write_text(page(sections, run))
+
+
+if __name__ == "__main__":
+    main()

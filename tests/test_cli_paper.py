@@ -1,0 +1,96 @@
+"""cgpfl paper as a user runs it, on a machine without the data or the device."""
+
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from cgpfl import cli
+from cgpfl.paper import PARTS
+from helpers import ENVIRONMENT, cgpfl
+
+
+def one_line(done, message):
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("cgpfl: ")
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["nonsense"], f"paper: no part 'nonsense'; there are {', '.join(PARTS)}, all"),
+        (["table1", "--device", "tpu"], "--device tpu: must be auto, cpu or gpu"),
+    ],
+)
+def test_paper_refuses_in_one_line(tmp_path, flags, message):
+    one_line(cgpfl("paper", *flags, cwd=tmp_path, code=2), message)
+    assert not list(tmp_path.iterdir())
+
+
+def in_this_process(monkeypatch, *arguments):
+    """A quick way to the same end, for what is refused before anything is looked for."""
+    monkeypatch.setattr(sys, "argv", ["cgpfl", "paper", *arguments])
+    with pytest.raises(SystemExit) as done:
+        cli.main()
+    return done.value.code
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["table1", "tabel2"], "paper: no part 'tabel2'; there are split, "),
+        (["table1", "--seeds", "0"], "seeds = 0: must be at least 1"),
+        (["table1", "--seeds", "many"], "'--seeds'"),
+        (["table1", "--slow"], "--slow"),
+        ([], "PART"),
+    ],
+)
+def test_more_that_is_refused(tmp_path, monkeypatch, capsys, flags, message):
+    monkeypatch.chdir(tmp_path)
+    assert in_this_process(monkeypatch, *flags) == 2
+    told = capsys.readouterr()
+    (line,) = told.err.splitlines()
+    assert line.startswith("cgpfl: ")
+    assert message in line
+    assert told.out == ""
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(jax.default_backend() == "gpu", reason="there is one")
+def test_a_gpu_that_is_not_there(tmp_path):
+    one_line(cgpfl("paper", "split", "--device", "gpu", cwd=tmp_path, code=2), "--device gpu: JAX finds none; install")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_help_names_every_part(monkeypatch, capsys):
+    assert in_this_process(monkeypatch, "--help") == 0
+    out = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert f"{', '.join(PARTS)}, all" in out
+
+
+def test_without_data_and_without_a_network_it_says_what_to_put_where(tmp_path):
+    """Proxies that do not answer, no registries: whatever is tried fails at once."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    closed = "http://127.0.0.1:9"
+    proxies = {f"{kind}_proxy": closed for kind in ("http", "https", "all")}
+    nowhere = {"PIP_NO_INDEX": "1", "PATH": str(empty), "no_proxy": "", "CGPFL_CACHE": str(tmp_path / "cache")}
+    kept = {k: v for k, v in ENVIRONMENT.items() if k.lower() not in (*proxies, "no_proxy")}
+    command = [sys.executable, "-m", "cgpfl.cli", "paper", "table1", "--quick", "--out", "out"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=empty, timeout=120, env={**kept, **proxies, **nowhere}
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stdout == ""
+    *news, last = done.stderr.splitlines()
+    assert all(line.startswith("mnist: ") for line in news)  # what is tried, as it is tried
+    place = tmp_path / "cache" / "data" / "mnist"
+    files = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+    assert last.startswith(
+        f"cgpfl: data mnist: not here and not to be had; put {', '.join(files)} into {place} by hand."
+    )
+    assert not list(empty.iterdir())
+    assert not any(p.is_file() for p in (tmp_path / "cache").rglob("*"))

@@ -15,7 +15,7 @@ import subprocess
 from pathlib import Path
 
 from cgpfl.paper import PARTS
-from cgpfl.paper.make import ALL
+from cgpfl.paper.make import ALL, machines
 from cgpfl.paper.section import Section
 
 DOCS = Path(__file__).parent
@@ -66,9 +66,12 @@ def facts(run: Path) -> str:
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=DOCS, check=False
     )
     longest = sorted(times.items(), key=lambda t: -t[1])[:8]
+    if asked["quick"]:
+        raise SystemExit(f"{run}: is a quick run; its numbers mean little")
     lines = [
+        *(f"- {machine}" for machine in machines(run)),
         f"- `cgpfl paper all --seeds {asked['seeds']}`, {total:.0f} s of wall clock, compilation and drawing included.",
-        f"- commit {commit.stdout.strip() or 'unknown'}; `python docs/reproduce.py RUN` wrote this page.",
+        f"- `python docs/reproduce.py RUN` wrote this page, at commit {commit.stdout.strip() or 'unknown'}.",
         "- the longest programs: " + ", ".join(f"{name} {seconds:.0f} s" for name, seconds in longest) + ".",
     ]
     return "\n".join(lines)

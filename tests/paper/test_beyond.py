@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cgpfl.data import Source
+from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import DataConfig
 from cgpfl.hyper import from_values
 from cgpfl.paper import beyond
@@ -63,6 +64,15 @@ def test_a_finished_comparison_is_not_run_again(made):
     assert again.cells.times == {}
 
 
+def test_a_comparison_made_otherwise_is_refused(made, monkeypatch):
+    out = made[0]
+    data = {"source": "digits", "split": "rotation", "clients": 6, "contexts": 2, "share": 0.3}
+    monkeypatch.setattr(beyond, "scenarios", lambda quick: [Scenario("digits", "Digits", data)])
+    monkeypatch.setattr(beyond, "QUICK", ("local", "fedavg", "ditto"))
+    with pytest.raises(CgpflError, match=r"digits\.json: was run with methods = "):
+        BEYOND.make(plan(out, {}, quick=True))
+
+
 def test_the_table_has_the_comparisons_numbers(made):
     out, _, section, _, _ = made
     (table,) = section.tables
@@ -76,7 +86,9 @@ def test_the_table_has_the_comparisons_numbers(made):
         assert ours[row["method"]] == number + (" ≈" if row["tied"] == "True" else "")
     best = ranked[0]["method"]
     assert table.strong == [[["local", "fedavg"].index(best), 1]]
-    assert section.text == [f"Digits, 2 rotations, 30 %: {best} first."]
+    tied = [row["method"] for row in ranked if row["tied"] == "True"]
+    rest = f", not told apart from {', '.join(tied)}" if tied else ""
+    assert section.text == [f"Digits, 2 rotations, 30 %: {best} first{rest}."]
     with (out / "beyond" / "beyond.csv").open(newline="", encoding="utf-8") as file:
         facts = {f["method"]: f for f in csv.DictReader(file)}
     assert "rate=" in facts["fedavg"]["chosen"]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from cgpfl.algorithms import get_method
+from cgpfl.experiment.checkpoint import write
 from cgpfl.experiment.compare import compare, resume_comparison
-from cgpfl.experiment.compared import Compared
+from cgpfl.experiment.compared import Compared, check_made_with
+from cgpfl.experiment.folder import parameters
 from cgpfl.experiment.table import LEVEL
 from cgpfl.paper.draw import panels, save
 from cgpfl.paper.plan import Part, Plan
@@ -69,6 +74,14 @@ def scenarios(quick: bool) -> list[Scenario]:
     return all_[:1] if quick else all_
 
 
+def _label(method: dict[str, Any]) -> str:
+    return str(method.get("label", method["name"]))
+
+
+def _method(method: dict[str, Any]) -> Any:
+    return get_method(method["name"], {k: v for k, v in method.items() if k not in ("name", "label")})
+
+
 def _rounds(plan: Plan) -> int:
     return 20 if plan.quick else 200
 
@@ -76,23 +89,26 @@ def _rounds(plan: Plan) -> int:
 def _compare(plan: Plan, scenario: Scenario) -> Compared:
     folder, began = plan.out / "beyond" / scenario.name, time.perf_counter()
     finished = (folder / "summary.json").exists()
-    if folder.exists():
+    methods = [m for m in METHODS if not plan.quick or _label(m) in QUICK]
+    rounds = _rounds(plan)
+    wanted: dict[str, Any] = {
+        "seeds": len(plan.seeds),
+        "seed": plan.seeds[0],
+        "tune": 2 if plan.quick else BUDGET,
+        "rounds": rounds,
+        "eval_every": max(1, rounds // 20),
+    }
+    note = folder.with_suffix(".json")
+    made = {**wanted, "data": scenario.data, "methods": {_label(m): parameters(_method(m)) for m in methods}}
+    if (folder / "config.toml").exists():
+        check_made_with(note, json.loads(note.read_text()), made)
         compared = resume_comparison(folder, plan.cells.on_progress)
     else:
-        methods = [m for m in METHODS if not plan.quick or m.get("label", m["name"]) in QUICK]
-        rounds = _rounds(plan)
-        compared = compare(
-            methods,
-            scenario.data,
-            model="mlr",
-            seeds=len(plan.seeds),
-            seed=plan.seeds[0],
-            tune=2 if plan.quick else BUDGET,
-            rounds=rounds,
-            eval_every=max(1, rounds // 20),
-            out=folder,
-            on_progress=plan.cells.on_progress,
-        )
+        shutil.rmtree(folder, ignore_errors=True)  # stopped before anything was run
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        write(note, json.dumps(made, indent=1).encode())
+        tell = plan.cells.on_progress
+        compared = compare(methods, scenario.data, model="mlr", out=folder, on_progress=tell, **wanted)
     if not finished:
         plan.cells.add_seconds(f"beyond {scenario.name}", time.perf_counter() - began)
     return compared
@@ -100,11 +116,7 @@ def _compare(plan: Plan, scenario: Scenario) -> Compared:
 
 def _make(plan: Plan) -> Section:
     found = {s: _compare(plan, s) for s in scenarios(plan.quick)}
-    labels = [
-        str(m.get("label", m["name"]))
-        for m in METHODS
-        if str(m.get("label", m["name"])) in next(iter(found.values())).runs
-    ]
+    labels = [_label(m) for m in METHODS if _label(m) in next(iter(found.values())).runs]
     rows: list[list[str]] = [[label] for label in labels]
     strong, facts, notes = [], [], []
     for c, (scenario, compared) in enumerate(found.items()):
@@ -133,7 +145,8 @@ def _make(plan: Plan) -> Section:
                 }
             )
         strong.append([labels.index(best), c + 1])
-        notes.append(f"{scenario.title}: {best} first")
+        tied = [str(m) for m in compared.table["method"][compared.table["tied"]]]
+        notes.append(f"{scenario.title}: {best} first" + (f", not told apart from {', '.join(tied)}" if tied else ""))
     save_csv(plan.out / "beyond" / "beyond.csv", facts)
     _draw(plan, found, labels)
     note = (

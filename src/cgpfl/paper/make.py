@@ -5,6 +5,7 @@ cells/               the runs, one file a method and setting: a stopped reproduc
 PART/                PART.md, *.csv, *.png, *.svg, section.json
 index.html           everything on one page
 times.json           seconds of every program, compilation included
+machines.json        versions and devices that computed something
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ def make(
     _open(out, asked)
     with interrupts() as stop:
         cells = Cells(out, list(range(asked["seeds"])), on_progress, stop)
+        before = cells.seconds()
         plan = Plan(out, quick, settings(quick), cells)
         sections = []
         try:
@@ -100,9 +102,11 @@ def make(
                 plan.pause(part.name)
                 sections.append(part.make(plan))
                 sections[-1].save(out / part.name)
-        finally:  # what was stopped took its time, too
+        finally:  # what was stopped took its time, too; what is only drawn again does not count
             seconds = time.perf_counter() - began
-            cells.add_seconds(ALL, seconds)
+            if cells.seconds() != before:
+                cells.add_seconds(ALL, seconds)
+                _note_machine(out)
     _page(plan)
     return Made(out, sections, seconds)
 
@@ -146,15 +150,26 @@ def _page(plan: Plan) -> None:
     write_page(plan.out / "index.html", render(title, lead, found, plan.out, facts(plan)))
 
 
+def machines(out: Path) -> list[str]:
+    """With what, and on what, the runs of a folder were computed."""
+    note = out / "machines.json"
+    return json.loads(note.read_text()) if note.exists() else []
+
+
+def _note_machine(out: Path) -> None:
+    device = jax.devices()[0]
+    software = f"cgpfl {__version__}, JAX {jax.__version__}, Python {platform.python_version()}"
+    known = [*machines(out), f"{software}, on {device.device_kind} ({device.platform})"]
+    write(out / "machines.json", (json.dumps(list(dict.fromkeys(known)), indent=1) + "\n").encode())
+
+
 def facts(plan: Plan) -> list[str]:
     """On what and how it was made."""
     times = plan.cells.seconds()
-    device = jax.devices()[0]
     total = times.pop(ALL, 0.0)
     longest = ", ".join(f"{n} {s:.0f} s" for n, s in sorted(times.items(), key=lambda t: -t[1])[:4])
     return [
-        f"cgpfl {__version__}, JAX {jax.__version__}, Python {platform.python_version()}",
-        f"on {device.device_kind} ({device.platform})",
+        *machines(plan.out),
         f"seeds {plan.seeds[0]}..{plan.seeds[-1]}: of the split, the initial model and every random draw",
         f"{total:.0f} s in all, compilation and drawing included",
         f"{len(times)} programs" + (f"; the longest: {longest}" if times else ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,12 @@ class Verdict:
     claim: str
     verdict: str  # reproduced, partly, not
     evidence: str
+
+
+def grade(holds: Iterable[bool]) -> str:
+    """Of a claim that was looked at several times: reproduced = it always holds, not = never, else partly."""
+    each = [bool(h) for h in holds]
+    return "reproduced" if all(each) else "partly" if any(each) else "not"
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ ORIGINS: tuple[tuple[str, str, str, str], ...] = (
     ("lr", "0.005; CIFAR-10 0.03", STATED, "every method's SGD rate"),
     ("2β/N, rate of the copies of context models", "λ·lr", INHERITED, "as in pFedMe; β itself is not stated"),
     (
-        "gradients a client takes in a round",
+        "steps a client takes in a round",
         "10; pFedMe, CGPFL 50",
         STATED,
         "R, R·S; L2SGD 8.3 on average (CIFAR-10 1.4)",

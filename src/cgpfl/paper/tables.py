@@ -62,7 +62,7 @@ def _make_1(plan: Plan) -> Section:
     title = f"Table 1: test accuracy (%), mean ± std over {len(plan.seeds)} seeds; in bold the best of ours"
     note = (
         "Pooled over clients, last round, the clients' own models. Cyclic split, λ = 12, lr as the paper states. "
-        "In a round a client takes 10 gradients, of pFedMe and CGPFL 50."
+        "In a round a client takes 10 steps, of pFedMe and CGPFL 50, of L2SGD as the coin falls."
     )
     _draw_1(plan, settings)
     caption = "Table 1 as a picture: ours with each seed (dots), the published number (hollow)."

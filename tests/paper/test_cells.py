@@ -122,7 +122,7 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(folder, tmp_path, monkeypatch
         ({"rounds": 6, "evaluations": 3}, SEEDS, "was run with rounds = 4, now 6"),
         ({"evaluations": 4}, SEEDS, "was run with eval_every = 2, now 1"),
         ({"data": dataclasses.replace(RECIPE, spread=0.0)}, SEEDS, "was run with data = .*'spread': 0.3"),
-        ({"centred": True}, SEEDS, "was run with centred = False, now True"),
+        ({"pixels": (-1, 1)}, SEEDS, r"was run with pixels = None, now \[-1, 1\]"),
         ({}, [0], r"was run with seeds = \[0, 1\], now \[0\]"),
         ({}, [1, 0], r"was run with seeds = \[0, 1\], now \[1, 0\]"),
     ],
@@ -199,11 +199,21 @@ def test_progress_is_told_up_to_the_last_round(tmp_path):
     assert [p.round for p in told][-1] == told[-1].rounds == 4
 
 
-def test_a_federation_is_made_once_and_centred_on_demand():
+def test_a_federation_is_made_once_and_its_pixels_mapped_on_demand():
     data = federation(SETTING, 0)
     assert federation(dataclasses.replace(SETTING, name="other", rounds=9), 0) is data
     assert federation(SETTING, 1) is not data
-    centred = federation(dataclasses.replace(SETTING, centred=True), 0)
-    assert (centred.scale, centred.shift) == (2 / 255, -1.0)
-    assert (0 * centred.scale + centred.shift, 255 * centred.scale + centred.shift) == (-1.0, 1.0)
-    assert np.array_equal(centred.x, data.x)
+    mapped = federation(dataclasses.replace(SETTING, pixels=(-1, 1)), 0)
+    assert (mapped.scale, mapped.shift) == (2 / 255, -1.0)
+    assert (0 * mapped.scale + mapped.shift, 255 * mapped.scale + mapped.shift) == (-1.0, 1.0)
+    assert np.array_equal(mapped.x, data.x)
+
+
+def test_a_cell_may_ask_for_the_first_seeds_alone(folder, tmp_path):
+    cells = Cells(tmp_path, SEEDS)
+    first = STIFF._replace(seeds=1)
+    cells.finish([first, LOOSE])  # not in one program: they differ in seeds
+    alone, both = cells.get(first), Cells(folder[0], SEEDS).get(STIFF)
+    assert len(alone.accuracy()) == 1
+    assert alone.accuracy()[0] == pytest.approx(both.accuracy()[0], abs=1e-6)
+    assert len(cells.get(LOOSE).accuracy()) == 2

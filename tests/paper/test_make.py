@@ -51,7 +51,7 @@ def small(sets):
         patch.setattr(ROOM, "settings", lambda quick: settings)
         patch.setattr(tables, "ROWS", ("local", "pfedme"))
         patch.setattr(tables, "FAMILY", ("pfedme",))
-        patch.setattr(sweep, "SWEPT", ("pfedme",))
+        patch.setitem(sweep.SWEEPS, "mnist-mlr", sweep.Sweep(methods=("pfedme",)))
         patch.setattr(cells, "run_batch", noted)
         yield ran
 

@@ -45,7 +45,7 @@ def test_the_five_settings():
     assert [s.lambdas for s in full.values()] == [*LAMBDAS.values(), ()]
     assert [s.ks for s in full.values()] == [tuple(range(1, 21))] * 4 + [()]
     assert [s.title for s in full.values()] == ["MNIST-MLR", "MNIST-DNN", "FMNIST-MLR", "FMNIST-DNN", "CIFAR10-CNN"]
-    assert not any(s.centred for s in full.values())
+    assert all(s.pixels is None for s in full.values())
 
 
 def test_the_papers_split(sets):

@@ -9,10 +9,11 @@ import pytest
 from cgpfl.hyper import hyper_parameters
 from cgpfl.paper.published import table_1
 from cgpfl.paper.settings import FULL, competitors, family
-from cgpfl.paper.sweep import SWEEP, SWEPT, _variants
+from cgpfl.paper.sweep import SWEEP, SWEEPS, _variants
 from handmade import plan, runs, tiny
 
 BASE = FULL["mnist-mlr"]
+SWEPT = SWEEPS["mnist-mlr"].methods
 
 
 def changed(one, other):
@@ -37,19 +38,21 @@ def test_one_thing_is_varied_at_a_time():
         "random classes": {"split"},
         "block classes": {"split"},
         "equal sizes": {"spread"},
-        **{f"pixels in [-1, 1], {eta}": {"centred", "personal_rate"} for eta in etas},
+        **{f"pixels in [-1, 1], {eta}": {"pixels", "personal_rate"} for eta in etas},
     }
 
 
 def test_each_cell_has_its_own_file_and_differs_as_its_name_says(tmp_path):
-    settings = {name: FULL[name] for name in ("mnist-mlr", "mnist-dnn", "fmnist-mlr")}
-    needed = SWEEP.needs(plan(tmp_path, {}, settings))
+    needed = SWEEP.needs(plan(tmp_path, {}, FULL))
     cells = {cell.name: cell for cell in needed}
     assert all(cell == cells[cell.name] for cell in needed)  # no two under one name
-    assert {cell.setting.name.split("-")[0] for cell in needed} == {"mnist", "fmnist"}
-    assert not any("dnn" in name for name in cells)
     # 17 variants of 3 methods; on 4 other problems (three splits, other pixels) local training and FedAvg, too
-    assert len(cells) == 2 * (17 * 3 + 4 * 2)
+    mlr = 17 * 3 + 4 * 2
+    # without batch sizes and two of the splits: 13 variants; with three values of η and two methods: 10
+    dnn, cnn = 13 * 3 + 2 * 2, 10 * 2 + 2 * 2
+    assert len(cells) == 2 * mlr + 2 * dnn + cnn
+    assert {cell.seeds for name, cell in cells.items() if "-mlr" in name} == {None}
+    assert {cell.seeds for name, cell in cells.items() if "-mlr" not in name} == {1}
     assert all(re.fullmatch(r"[a-z0-9./-]+", name) for name in cells)
     eta = cells["mnist-mlr/sweep-pfedme-eta-0.02"].method
     own = family(BASE)["pfedme"]
@@ -58,9 +61,10 @@ def test_each_cell_has_its_own_file_and_differs_as_its_name_says(tmp_path):
     restart = cells["fmnist-mlr/sweep-cgpfl-heur-eta-0.1-restart"].method
     assert (restart.personal_rate, restart.warm_start, restart.context_rate) == (0.1, False, 0.06)
     assert cells["mnist-mlr/sweep-cgpfl-4-batch-5"].method.batch_size == 5
-    centred = cells["mnist-mlr-centred/sweep-cgpfl-4-centred-eta-0.05"]
-    assert centred.setting.centred
-    assert centred.method.personal_rate == 0.05
+    pixels = cells["mnist-mlr-pixels/sweep-cgpfl-4-eta-0.05"]
+    assert pixels.setting.pixels == (-1, 1)
+    assert pixels.method.personal_rate == 0.05
+    assert cells["cifar10-cnn-pixels/sweep-local"].setting.pixels == (-2, 2)  # its own are in [-1, 1]
     block = cells["mnist-mlr-block/sweep-local"]
     assert block.setting.data.split == "block"
     assert block.method == competitors(BASE)["local"]

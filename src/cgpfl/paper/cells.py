@@ -35,6 +35,8 @@ class Cell(NamedTuple):
     setting: Setting
     label: str
     method: Any
+    seeds: int | None = None
+    """How many of the plan's seeds; None: all."""
 
     @property
     def name(self) -> str:
@@ -44,26 +46,29 @@ class Cell(NamedTuple):
 
 def federation(setting: Setting, seed: int) -> FederatedData:
     """The federation of a setting and a seed; the same object each time, so that runs share it."""
-    return _federation(setting.data, setting.centred, seed)
+    return _federation(setting.data, setting.pixels, seed)
 
 
 @lru_cache(maxsize=64)
-def _federation(recipe: DataConfig, centred: bool, seed: int) -> FederatedData:
+def _federation(recipe: DataConfig, pixels: tuple[float, float] | None, seed: int) -> FederatedData:
     data = recipe.build(seed)
-    return dataclasses.replace(data, scale=2 / 255, shift=-1.0) if centred else data
+    if pixels is None:
+        return data
+    black, white = pixels
+    return dataclasses.replace(data, scale=(white - black) / 255, shift=black)
 
 
 @lru_cache(maxsize=64)
-def _digest(recipe: DataConfig, centred: bool, seed: int) -> str:
-    return _federation(recipe, centred, seed).digest
+def _digest(recipe: DataConfig, pixels: tuple[float, float] | None, seed: int) -> str:
+    return _federation(recipe, pixels, seed).digest
 
 
 def made_with(setting: Setting, method: Any, seeds: list[int], **more: Any) -> dict[str, Any]:
     """What a result must have been made with to be this one: the data themselves, not only their recipe."""
     run = Settings(rounds=setting.rounds, eval_every=setting.eval_every)
     facts = fingerprint(method, model_of(setting), run)
-    data = {"data": dataclasses.asdict(setting.data), "centred": setting.centred}
-    splits = [_digest(setting.data, setting.centred, s) for s in seeds]
+    data = {"data": dataclasses.asdict(setting.data), "pixels": setting.pixels and list(setting.pixels)}
+    splits = [_digest(setting.data, setting.pixels, s) for s in seeds]
     return {**facts, "seeds": seeds, **data, "splits": splits, **more}
 
 
@@ -92,7 +97,7 @@ class Cells:
         missing = {name: c for name, c in wanted.items() if not self.has(c)}
         groups: dict[Any, list[Cell]] = {}
         for cell in missing.values():
-            groups.setdefault((cell.setting, jax.tree.structure(cell.method)), []).append(cell)
+            groups.setdefault((cell.setting, cell.seeds, jax.tree.structure(cell.method)), []).append(cell)
         batches = [self._batch(group) for group in groups.values()]
         with compiling(batches) as wait:
             for i, (batch, group) in enumerate(zip(batches, groups.values(), strict=True)):
@@ -108,7 +113,7 @@ class Cells:
     def get(self, cell: Cell) -> Runs:
         """A finished cell; an error where its file was made with other settings or data."""
         if cell.name not in self._loaded:
-            samples = [federation(cell.setting, s).test.counts for s in self.seeds]
+            samples = [federation(cell.setting, s).test.counts for s in self._seeds(cell)]
             self._loaded[cell.name] = load(self._file(cell), self._made_with(cell), samples)
         return self._loaded[cell.name]
 
@@ -125,17 +130,17 @@ class Cells:
 
     def _batch(self, group: list[Cell]) -> Batch:
         """The runs of cells that share a program."""
-        setting = group[0].setting
-        data = [federation(setting, s) for s in self.seeds]
+        setting, seeds = group[0].setting, self._seeds(group[0])
+        data = [federation(setting, s) for s in seeds]
         methods = [checked(c.method, data[0], Settings(rounds=setting.rounds)) for c in group]
-        todo = [Run(m, d, s) for m in methods for d, s in zip(data, self.seeds, strict=True)]
+        todo = [Run(m, d, s) for m in methods for d, s in zip(data, seeds, strict=True)]
         name = f"{setting.name} {group[0].label}" + (f" (+{len(group) - 1})" if len(group) > 1 else "")
         engine = {"rounds": setting.rounds, "eval_every": setting.eval_every}
         return Batch(name, todo, model_of(setting), engine)
 
     def _run(self, batch: Batch, group: list[Cell]) -> None:
         """Run a group and keep each of its cells."""
-        began, n = time.perf_counter(), len(self.seeds)
+        began, n = time.perf_counter(), len(self._seeds(group[0]))
         done = run_batch(batch, on_progress=self.on_progress, stop=self.stop)
         seconds = (time.perf_counter() - began) / len(group)
         for i, cell in enumerate(group):
@@ -148,4 +153,7 @@ class Cells:
         return self.folder / "cells" / f"{cell.name}.safetensors"
 
     def _made_with(self, cell: Cell) -> dict[str, Any]:
-        return made_with(cell.setting, cell.method, self.seeds)
+        return made_with(cell.setting, cell.method, self._seeds(cell))
+
+    def _seeds(self, cell: Cell) -> list[int]:
+        return self.seeds[: cell.seeds]

@@ -54,7 +54,7 @@ PARTS: dict[str, Part] = {
     )
 }
 """In the order of the page."""
-SETS = {"table1": ("mnist", "fashion-mnist", "cifar10"), "split": ("mnist", "fashion-mnist", "cifar10")}
+SETS = dict.fromkeys(("table1", "split", "sweep"), ("mnist", "fashion-mnist", "cifar10"))
 """The data sets that a part reads; the others read the first two."""
 ALL = "all of it, wall clock"
 """Of times.json, beside its programs."""

@@ -41,8 +41,8 @@ class Setting:
     ks: tuple[int, ...] = ()
     """Numbers of contexts in the figure over K."""
     evaluations: int = 40
-    centred: bool = False
-    """Pixels in [-1, 1] whatever the set's own range is."""
+    pixels: tuple[float, float] | None = None
+    """The range in which black and white lie; None: the set's own."""
 
     @property
     def title(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from cgpfl.hyper import replace
@@ -14,93 +15,115 @@ from cgpfl.paper.published import table_1
 from cgpfl.paper.section import Section, Table, save_csv
 from cgpfl.paper.settings import Setting, competitors, family
 
-SWEPT = ("pfedme", "cgpfl-4", "cgpfl-heur")
 BESIDE = ("local", "fedavg")
-"""Beside them on every split; they have no η and no warm start."""
-ETAS = (0.005, 0.02, 0.05, 0.1)
+"""Beside the others on every split; they have no η and no warm start."""
 BATCHES = (5, 100)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is varied in a setting, for which methods."""
+
+    etas: tuple[float, ...] = (0.005, 0.02, 0.05, 0.1)
+    pixels: tuple[int, int] = (-1, 1)
+    """Another range of pixels than the tables'."""
+    methods: tuple[str, ...] = ("pfedme", "cgpfl-4", "cgpfl-heur")
+    seeds: int | None = None
+    """How many of the plan's seeds; None: all."""
+    short: bool = True
+    """Without batch sizes, and with random classes as the only other split."""
+
+
+SWEEPS = {
+    "mnist-mlr": Sweep(short=False),
+    "fmnist-mlr": Sweep(short=False),
+    "mnist-dnn": Sweep(seeds=1),
+    "fmnist-dnn": Sweep(seeds=1),
+    "cifar10-cnn": Sweep(etas=(0.01, 0.03, 0.1), pixels=(-2, 2), methods=("pfedme", "cgpfl-4"), seeds=1),
+}
+QUICK = ("mnist-mlr",)
 
 
 def _variants(setting: Setting, quick: bool) -> Iterator[tuple[str, Setting, dict[str, Any]]]:
     """Name, setting, and what differs from the setting of the tables."""
-    for eta in ETAS[1::2] if quick else ETAS:
+    sweep = SWEEPS[setting.name]
+    for eta in sweep.etas[1::2] if quick else sweep.etas:
         yield f"η = {eta:g}", setting, {"personal_rate": eta}
     if quick:
         return
-    for eta in ETAS:
+    for eta in sweep.etas:
         yield f"η = {eta:g}, θ restarts from ω", setting, {"personal_rate": eta, "warm_start": False}
-    for batch in BATCHES:
+    for batch in () if sweep.short else BATCHES:
         yield f"batch {batch}", setting, {"batch_size": batch}
-    for name, change in (
-        ("random classes", {"split": "random"}),
-        ("block classes", {"split": "block"}),
-        ("equal sizes", {"spread": 0.0}),
-    ):
-        data = dataclasses.replace(setting.data, **change)
+    others = {
+        "random classes": {"split": "random"},
+        "block classes": {"split": "block"},
+        "equal sizes": {"spread": 0.0},
+    }
+    for name in list(others)[: 1 if sweep.short else None]:
+        data = dataclasses.replace(setting.data, **others[name])
         yield name, dataclasses.replace(setting, name=f"{setting.name}-{name.partition(' ')[0]}", data=data), {}
-    centred = dataclasses.replace(setting, name=f"{setting.name}-centred", centred=True)
-    for eta in ETAS:
-        yield f"pixels in [-1, 1], η = {eta:g}", centred, {"personal_rate": eta}
+    pixels = dataclasses.replace(setting, name=f"{setting.name}-pixels", pixels=sweep.pixels)
+    for eta in sweep.etas:
+        black, white = sweep.pixels
+        yield f"pixels in [{black}, {white}], η = {eta:g}", pixels, {"personal_rate": eta}
 
 
 def _settings(plan: Plan) -> list[Setting]:
-    return [s for s in plan.swept if s.name in (("mnist-mlr",) if plan.quick else ("mnist-mlr", "fmnist-mlr"))]
+    names = QUICK if plan.quick else SWEEPS
+    return [s for s in plan.settings.values() if s.name in names]
 
 
-def _cell(name: str, setting: Setting, label: str, change: dict[str, Any]) -> Cell:
-    words = {"η = ": "eta-", "θ restarts from ω": "restart", "pixels in [-1, 1]": "centred", ", ": "-", " ": "-"}
-    plain = name
-    for word, short in words.items():
-        plain = plain.replace(word, short)
+def _cell(of: Setting, label: str, setting: Setting, change: dict[str, Any]) -> Cell:
+    """A method in a variant of the setting ``of``; its name tells the changes (a variant of the data has its own)."""
+    seeds = SWEEPS[of.name].seeds
     if label in BESIDE:
-        return Cell(setting, f"sweep-{label}", competitors(setting)[label])
-    return Cell(setting, f"sweep-{label}-{plain}", replace(family(setting)[label], change))
+        return Cell(setting, f"sweep-{label}", competitors(setting)[label], seeds)
+    words = {"personal_rate": "eta-{:g}", "batch_size": "batch-{}", "warm_start": "restart"}
+    name = "-".join(["sweep", label, *(words[key].format(value) for key, value in change.items())])
+    return Cell(setting, name, replace(family(setting)[label], change), seeds)
 
 
-def _labels(setting: Setting, of: Setting) -> tuple[str, ...]:
-    return SWEPT if setting.name == of.name else (*SWEPT, *BESIDE)
+def _labels(of: Setting, setting: Setting) -> tuple[str, ...]:
+    methods = SWEEPS[of.name].methods
+    return methods if setting.name == of.name else (*methods, *BESIDE)
 
 
 def _needs(plan: Plan) -> list[Cell]:
     return [
-        _cell(name, setting, label, change)
+        _cell(of, label, setting, change)
         for of in _settings(plan)
-        for name, setting, change in _variants(of, plan.quick)
-        for label in _labels(setting, of)
+        for _, setting, change in _variants(of, plan.quick)
+        for label in _labels(of, setting)
     ]
 
 
 def _make(plan: Plan) -> Section:
     tables, facts = [], []
     for of in _settings(plan):
-        rows = [
-            [
-                "published",
-                *(f"{table_1(of.name, label):.2f}" for label in SWEPT),
-                "–",
-                f"{table_1(of.name, 'fedavg'):.2f}",
-            ]
-        ]
+        columns = (*SWEEPS[of.name].methods, *BESIDE)
+        seeds = len(plan.seeds[: SWEEPS[of.name].seeds])
+        rows = [["published", *(f"{table_1(of.name, label):.2f}" if label != "local" else "–" for label in columns)]]
         for name, setting, change in _variants(of, plan.quick):
-            cells = {label: plan.runs(_cell(name, setting, label, change)) for label in _labels(setting, of)}
-            text = {label: with_spread(*percent(runs), len(plan.seeds)) for label, runs in cells.items()}
-            rows.append([name, *(text.get(label, "") for label in (*SWEPT, *BESIDE))])
+            cells = {label: plan.runs(_cell(of, label, setting, change)) for label in _labels(of, setting)}
+            rows.append([name, *(with_spread(*percent(cells[c]), seeds) if c in cells else "" for c in columns)])
             facts += [
                 {
                     "setting": of.title,
                     "variant": name,
                     "method": label,
                     "accuracy_%": round(percent(runs)[0], 3),
-                    "std": round(percent(runs)[1], 3),
+                    "std": round(percent(runs)[1], 3) if seeds > 1 else "",
                 }
                 for label, runs in cells.items()
             ]
-        columns = ["variant", *(NAMES[label] for label in (*SWEPT, *BESIDE))]
-        tables.append(Table(f"{of.title}: test accuracy (%), varied around the tables' setting", columns, rows))
+        title = f"{of.title}: test accuracy (%), varied around the tables' setting, "
+        title += f"{seeds} seeds" if seeds > 1 else "1 seed"
+        tables.append(Table(title, ["variant", *(NAMES[c] for c in columns)], rows))
     save_csv(plan.out / "sweep" / "sweep.csv", facts)
     remark = [
-        "The tables use η = lr = 0.005, batches of 20, a warm start of θ and the cyclic split with unequal sizes. Here "
-        "they are varied: η with each start of θ and each range of pixels, the others alone."
+        "The tables use η = lr (0.005; CIFAR-10 0.03), batches of 20, a warm start of θ and the cyclic split with "
+        "unequal sizes. Here they are varied: η with each start of θ and each range of pixels, the others alone."
     ]
     return Section("sweep", "What the paper leaves open, swept", remark, tables)
 

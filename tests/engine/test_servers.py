@@ -1,17 +1,15 @@
 """The servers of many runs: mapped, as on an accelerator, they are what they are one after the other."""
 
-import importlib
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from cgpfl.algorithms import CFL, CGPFL, FLHC, Cohort, Task
+from cgpfl.engine import blocks
 from cgpfl.engine.together import stack
 from helpers import Instead, Quadratic
 
-ENGINE = importlib.import_module("cgpfl.engine.simulate")  # as an attribute of cgpfl.engine it is the function
 CLIENTS, ROUNDS, RUNS = 8, 5, 4
 EVERYONE = [1] * CLIENTS
 HALVES = ([1, 0] * 4, [0, 1] * 4)
@@ -37,10 +35,10 @@ def servers(methods, backend, unused, monkeypatch):
     @jax.jit
     def aggregate(state, uploaded, weights):
         args = (method, state, {"w": uploaded}, Cohort(ids, weights), keys)
-        return ENGINE.over_servers(lambda m, *of_round: m.aggregate(*of_round), args)
+        return blocks.over_servers(lambda m, *of_round: m.aggregate(*of_round), args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ENGINE, "jax", Instead(jax, default_backend=lambda: backend, **{unused: None}))
+        patch.setattr(blocks, "jax", Instead(jax, default_backend=lambda: backend, **{unused: None}))
         for uploaded, present in zip(uploads(), PRESENT, strict=True):
             states.append(aggregate(states[-1], jnp.asarray(uploaded), jnp.asarray(10 * present)))
     return states[1:]

@@ -9,9 +9,10 @@ import pytest
 from cgpfl.algorithms import CGPFL, METHODS, FedAvg, Local, PFedMe, Task, get_method
 from cgpfl.data import FederatedData, make_data
 from cgpfl.engine import Simulation, simulate
+from cgpfl.engine.blocks import auto_block
 from cgpfl.engine.problem import draw_cohort, keys_of, make_task, on_device, round_keys, with_public
 from cgpfl.engine.reference import simulate_loop
-from cgpfl.engine.simulate import advance, auto_block
+from cgpfl.engine.round import advance
 from cgpfl.models import as_model
 from cgpfl.testing import tiny_federation
 from helpers import points, quadratic

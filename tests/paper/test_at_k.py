@@ -1,20 +1,17 @@
 """CGPFL with K as a number: several K in one program are what pFedMe and CGPFL are at that K."""
 
-import importlib
-
 import jax
 import numpy as np
 import pytest
 
 from cgpfl.algorithms import CGPFL, PFedMe
 from cgpfl.data import make_data
-from cgpfl.engine import simulate
+from cgpfl.engine import blocks, simulate
 from cgpfl.engine.together import Run, simulate_together
 from cgpfl.models import as_model
 from cgpfl.paper.at_k import CGPFLAtK
 from helpers import Instead
 
-ENGINE = importlib.import_module("cgpfl.engine.simulate")  # as an attribute of cgpfl.engine it is the function
 KS = (1, 2, 4, 6)
 RUN = {"rounds": 4, "eval_every": 2}
 WORK = {"prox": 5.0, "local_rounds": 3, "inner_steps": 2, "batch_size": 0}
@@ -35,7 +32,7 @@ def at(data, model):
     """K → (state, records, rounds): all K in one program, as on an accelerator, where the servers are mapped, too."""
     with pytest.MonkeyPatch.context() as patch:
         mapped = Instead(jax, default_backend=lambda: "gpu", lax=Instead(jax.lax, map=None))
-        patch.setattr(ENGINE, "jax", mapped)
+        patch.setattr(blocks, "jax", mapped)
         runs = simulate_together([Run(method(k), data, 0) for k in KS], model, **RUN)
     return dict(zip(KS, runs, strict=True))
 

@@ -4,8 +4,10 @@ import csv
 import dataclasses
 import re
 
+import numpy as np
 import pytest
 
+from cgpfl.data.splits import split
 from cgpfl.hyper import hyper_parameters
 from cgpfl.paper.published import table_1
 from cgpfl.paper.settings import FULL, competitors, family
@@ -36,10 +38,21 @@ def test_one_thing_is_varied_at_a_time():
         "batch 5": {"batch_size"},
         "batch 100": {"batch_size"},
         "random classes": {"split"},
-        "block classes": {"split"},
+        "block classes, σ = 0.4": {"split", "spread"},
         "equal sizes": {"spread"},
         **{f"pixels in [-1, 1], {eta}": {"pixels", "personal_rate"} for eta in etas},
     }
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_every_split_can_be_drawn(name):
+    """With the sizes the paper states, of 60,000 samples in ten classes, for each seed of the tables."""
+    labels = np.arange(60_000) % 10
+    for data in {setting.data for _, setting, _ in _variants(FULL[name], quick=False)}:
+        limits = {"spread": data.spread, "smallest": data.smallest, "largest": data.largest}
+        for seed in range(5):
+            sizes = [len(p) for p in split(labels, data.split, data.clients, seed=seed, **limits)]
+            assert data.smallest <= min(sizes) <= max(sizes) <= data.largest
 
 
 def test_each_cell_has_its_own_file_and_differs_as_its_name_says(tmp_path):

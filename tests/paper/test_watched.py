@@ -183,11 +183,11 @@ def test_a_legend_names_every_line_once(tmp_path, watch, monkeypatch):
 # The theorems
 
 
-def measured(setting, k, slope, exact):
+def measured(setting, k, slope, exact, every):
     plain = {"terms": [1.0, 20.0, 0.3], "measured": 0.5, "measured_exact": exact, "slope": slope, "below": True}
     more = {"looseness": 42.0, "running": [3.0, 2.0, 1.0], "exact_rounds": [1, 3], "exact": [2.0, 1.0], "L": 1.0}
     words = {"explain_41": f"first <{k}>", "explain_42": "second", "condition": "condition"}
-    run = made_with(setting, at_k(setting, k), [0], exact_every=1)
+    run = made_with(setting, at_k(setting, k), [0], exact_every=every)
     return {
         "k": k,
         **plain,
@@ -213,8 +213,14 @@ def test_the_theorems_from_what_was_measured(tmp_path, sets, undrawn, slopes, ex
     """What is on disk is not measured again: here there is nothing to measure on."""
     (tmp_path / "theory").mkdir()
     setting = where(tmp_path).settings["mnist-mlr"]
-    for k, slope, gradient in zip((1, 2, 4), slopes, exact, strict=True):
-        (tmp_path / "theory" / f"k-{k}.json").write_text(json.dumps(measured(setting, k, slope, gradient)))
+
+    def measure(points):
+        every = max(1, setting.rounds // points)
+        for k, slope, gradient in zip((1, 2, 4), slopes, exact, strict=True):
+            found = measured(setting, k, slope, gradient, every)
+            (tmp_path / "theory" / f"k-{k}.json").write_text(json.dumps(found))
+
+    measure(20)
     made = THEORY.make(where(tmp_path))
     assert tuple(v.verdict for v in made.verdicts) == verdicts
     assert f"{slopes[1]:.2f} (K = 2)" in made.verdicts[0].evidence
@@ -223,13 +229,14 @@ def test_the_theorems_from_what_was_measured(tmp_path, sets, undrawn, slopes, ex
     assert row[:5] == ["4", "1 + 20 + 0.3", "0.5", f"{exact[2]:.2g}", f"{slopes[2]:.2f}"]
     assert row[5:] == ["0.25", "1.5", "1.75", "0.125"]
     assert made.text[1] == "K = 4:\n\n```\ncondition\nfirst <4>\nsecond\n```"
+    measure(4)
     assert THEORY.make(where(tmp_path, quick=True)).verdicts == []
 
 
 def test_theory_measured_otherwise_is_refused(tmp_path, sets):
     (tmp_path / "theory").mkdir()
     of = where(tmp_path)
-    kept = measured(of.settings["mnist-mlr"], 1, -1.0, 1.0)
+    kept = measured(of.settings["mnist-mlr"], 1, -1.0, 1.0, max(1, of.settings["mnist-mlr"].rounds // 20))
     kept["run"]["method.personal_rate"] = 0.02
     (tmp_path / "theory" / "k-1.json").write_text(json.dumps(kept))
     with pytest.raises(CgpflError, match=r"k-1\.json: was run with method\.personal_rate = 0\.02, now 0\.005"):

@@ -1,5 +1,6 @@
 """Where methods run."""
 
-from cgpfl.engine.simulate import Simulation, State, Traffic, check_start, simulate
+from cgpfl.engine.round import State
+from cgpfl.engine.simulate import Simulation, Traffic, check_start, simulate
 
 __all__ = ["Simulation", "State", "Traffic", "check_start", "simulate"]

@@ -1,7 +1,7 @@
 """Several runs of one method in one compiled program: other seeds, other hyper-parameters, other data.
 
 Float hyper-parameters, keys, the initial model and the data get a leading axis of runs; the clients of
-all runs are then mapped as the clients of one run are (see :func:`cgpfl.engine.simulate.program`).
+all runs are then mapped as the clients of one run are (see :func:`cgpfl.engine.round.program`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import numpy as np
 
 from cgpfl.data import FederatedData
 from cgpfl.data.federated import Table
+from cgpfl.engine.blocks import auto_block, client_bytes, record_capacity
 from cgpfl.engine.problem import Arrays, keys_of, make_task, on_device
-from cgpfl.engine.simulate import Simulation, State, Static, auto_block, client_bytes, record_capacity
+from cgpfl.engine.round import State, Static
+from cgpfl.engine.simulate import Simulation
 from cgpfl.tree import nbytes, take
 
 SHARE_OF_MEMORY = 0.25

@@ -38,7 +38,7 @@ METHODS: tuple[dict[str, Any], ...] = (
 )
 BUDGET = 8
 """Settings tried for each method."""
-QUICK = ("local", "fedavg", "ifca", "cgpfl", "cgpfl-heur")
+QUICK = ("local", "fedavg", "cgpfl-heur")
 """Labels of the methods of a quick run."""
 
 

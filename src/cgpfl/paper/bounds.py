@@ -25,7 +25,7 @@ def _ks(plan: Plan) -> list[int]:
 
 def _measure(plan: Plan, setting: Setting, k: int) -> dict[str, Any]:
     """Everything of one K, as plain numbers; kept on disk."""
-    file, every = plan.out / "theory" / f"k-{k}.json", max(1, setting.rounds // 20)
+    file, every = plan.out / "theory" / f"k-{k}.json", max(1, setting.rounds // (4 if plan.quick else 20))
     made = made_with(setting, at_k(setting, k), plan.seeds[:1], exact_every=every)
     if file.exists():
         found: dict[str, Any] = json.loads(file.read_text())

@@ -43,7 +43,7 @@ class Key(NamedTuple):
 
 def watched_settings(plan: Plan) -> list[Setting]:
     """The settings that are watched."""
-    return [s for s in plan.swept if s.name in ("mnist-mlr", "mnist-dnn")]
+    return [s for s in plan.swept if s.name == "mnist-mlr" or (s.name == "mnist-dnn" and not plan.quick)]
 
 
 def watched(plan: Plan, key: Key) -> dict[str, np.ndarray]:

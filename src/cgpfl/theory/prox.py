@@ -23,8 +23,8 @@ from cgpfl.algorithms import ClientData, Task
 from cgpfl.algorithms.moreau import moreau_rounds
 from cgpfl.algorithms.steps import full_gradient, pull
 from cgpfl.engine import Simulation, State
+from cgpfl.engine.blocks import over_clients
 from cgpfl.engine.problem import Arrays, host
-from cgpfl.engine.simulate import over_clients
 from cgpfl.theory.symbols import Spread, contexts_of, spread
 from cgpfl.tree import Tree, axpy, dot, squared_distance, take, where
 

@@ -26,8 +26,8 @@ from jax import Array
 from cgpfl.algorithms import ClientData, Task
 from cgpfl.algorithms.steps import over_samples
 from cgpfl.data import FederatedData
+from cgpfl.engine.blocks import auto_block, client_bytes, over_clients
 from cgpfl.engine.problem import Arrays, host, on_device
-from cgpfl.engine.simulate import auto_block, client_bytes, over_clients
 from cgpfl.models.nets import MLR
 from cgpfl.tree import Tree, axpy, dot
 

@@ -1,0 +1,65 @@
+"""How many clients are computed at once, and how a function is mapped over them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from cgpfl.batch import Batch
+from cgpfl.tree import Tree, nbytes
+
+CACHE_BLOCK = 9 << 19
+"""On a CPU, clients are mapped in blocks whose models together fit in this many bytes (near caches)."""
+DEVICE_BLOCK = 2 << 30
+"""On an accelerator, bytes of models in one block; gradients and copies take a few times that."""
+
+
+def over_clients(f: Callable[..., Any], args: Any, block: int) -> Any:
+    """Map ``f`` over the leading axis: all at once, or ``block`` at a time where memory is short."""
+    n = jax.tree.leaves(args)[0].shape[0]
+    if block >= n:
+        return jax.vmap(f)(*args)
+    return jax.lax.map(lambda a: f(*a), args, batch_size=block)
+
+
+def over_servers(f: Callable[..., Any], args: Any) -> Any:
+    """Map ``f`` over the leading axis, of runs.
+
+    On an accelerator all at once: a server's work is many small steps, mostly waiting (100 runs of CGPFL
+    with MLR: 368 → 29 ms a round on an H200). On a CPU one after the other is as fast and compiles in half the time.
+    """
+    if jax.default_backend() == "cpu":
+        return jax.lax.map(lambda a: f(*a), args)
+    return jax.vmap(f)(*args)
+
+
+def record_capacity(rounds: int, eval_every: int, clients: int) -> int:
+    """Evaluations one call can record: all of the run's, or what 32 MB hold."""
+    return min(-(-rounds // eval_every), max(1, min(64, (32 << 20) // (48 * clients))))
+
+
+def auto_block(client_bytes: int, cohort: int) -> int:
+    """How many clients to map at once: all that fit; evenly divided if that costs little."""
+    limit = CACHE_BLOCK if jax.default_backend() == "cpu" else DEVICE_BLOCK
+    fit = min(max(1, limit // max(client_bytes, 1)), cohort)
+    even = next(b for b in range(fit, 0, -1) if cohort % b == 0)
+    return even if 2 * even > fit else fit
+
+
+def client_bytes(model: Any, params: Tree, samples: int = 20) -> int:
+    """What one client's step has to hold: its model, or on a CPU the largest array made on the way to the loss.
+
+    What a convolution unfolds of a minibatch is many times its input: few clients' fit in a cache (CNN,
+    20 clients on two cores: 1.7 → 0.9 s a round). An array no larger than the minibatch does not count.
+    """
+    if jax.default_backend() != "cpu":
+        return nbytes(params)
+    inputs = jnp.zeros((samples, *model.shape))
+    batch = Batch(inputs, jnp.zeros(samples, jnp.int32), jnp.ones(samples))
+    steps = jax.make_jaxpr(model.loss)(params, batch).eqns
+    largest = max((math.prod(v.aval.shape) * 4 for step in steps for v in step.outvars), default=0)
+    return max(nbytes(params), largest if largest > inputs.nbytes else 0)

@@ -36,10 +36,11 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
-# Timings against a bare PyTorch loop; installs PyTorch's CPU build, which nothing else needs.
+# Timings beside PyTorch and beside what the machine allows; installs PyTorch, which nothing else needs.
+# BENCH="--quick" or "--models mlr --clients 40" for less.
 bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python benchmarks/round.py
+	$(BIN)/cgpfl bench $(BENCH)
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache

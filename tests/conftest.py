@@ -11,6 +11,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from cgpfl.data import make_data
 from cgpfl.models import as_model
 
+jax.config.update("jax_num_cpu_devices", 3)  # what is not asked to use several uses the first
 if jax.default_backend() != "cpu":  # numbers worked out by hand have more digits than tf32
     jax.config.update("jax_default_matmul_precision", "highest")
 

@@ -19,9 +19,10 @@ ALLOWED = {
     "theory": {"algorithms", "contexts", "models", "data", "engine"},
     "experiment": {"algorithms", "contexts", "models", "data", "engine", "report"},
     "paper": {"algorithms", "contexts", "models", "data", "engine", "experiment", "report", "theory"},
+    "bench": {"algorithms", "models", "data", "engine", "report"},
     "testing": {"algorithms", "models", "data", "engine", "experiment"},
     "terminal": {"experiment", "paper"},
-    "cli": {"algorithms", "data", "experiment", "paper", "terminal"},
+    "cli": {"algorithms", "bench", "data", "engine", "experiment", "paper", "terminal"},
 }
 
 
@@ -51,7 +52,7 @@ def test_every_room_is_listed():
 
 
 def test_import_is_quick():
-    heavy = ("jax", "pandas", "sklearn", "matplotlib", "flax", "scipy")
+    heavy = ("jax", "pandas", "sklearn", "matplotlib", "flax", "scipy", "torch")
     code = f"import sys, cgpfl; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, LostError
 
 app = typer.Typer(
     name="cgpfl",
@@ -28,6 +30,13 @@ Split = Annotated[str | None, typer.Option(help="rotation, labels, shift, iid, c
 Clients = Annotated[int | None, typer.Option(help="Number of clients.")]
 ModelName = Annotated[str | None, typer.Option("--model", help="mlr, dnn or cnn.")]
 Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
+Devices = Annotated[str | None, typer.Option(help="Devices that share the clients: a number, or all.")]
+Coordinator = Annotated[
+    str | None,
+    typer.Option(help="HOST:PORT of process 0, to be one of several processes; auto under SLURM or MPI."),
+]
+Processes = Annotated[int | None, typer.Option(help="How many processes, with --coordinator.")]
+ProcessId = Annotated[int | None, typer.Option(help="Which of them this is: 0, 1, ...")]
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", help="KEY=VALUE, data.KEY=VALUE or METHOD.KEY=VALUE; repeatable.")
 ]
@@ -45,6 +54,10 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to create (default: runs/DATA-SPLIT-n).")] = None,
     settings: Assignments = None,
+    devices: Devices = None,
+    coordinator: Coordinator = None,
+    processes: Processes = None,
+    process_id: ProcessId = None,
 ) -> None:
     """Run methods on a federation, once.
 
@@ -53,11 +66,17 @@ def run(
     [dim]cgpfl run --split labels --method local --method cgpfl-heur --seed 3[/dim]
 
     [dim]cgpfl run --rounds 100 --set cgpfl.prox=5 --set participation=0.5[/dim]
+
+    [dim]cgpfl run big.toml --out runs/big --coordinator node1:9876 --processes 2 --process-id 0[/dim]
     """
     from cgpfl.experiment.config import DEFAULT_METHODS, from_dict
     from cgpfl.experiment.experiment import run_experiment
 
+    wanted = _spread(devices, coordinator, processes, process_id)
+    if coordinator is not None and out is None:
+        raise CgpflError("--coordinator: needs --out, a folder that all processes see")
     flags = {"data": data, "split": split, "clients": clients, "model": model, "rounds": rounds, "seed": seed}
+    flags |= {"devices": wanted}
     values = _values(config, flags, method, DEFAULT_METHODS, settings)
     experiment = from_dict(values, str(config) if config is not None else "command line")
     folder = out or _free_folder(experiment.data.source, experiment.data.split)
@@ -111,13 +130,27 @@ def compare(
 
 
 @app.command()
-def resume(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a comparison's.")]) -> None:
-    """Continue a run that was stopped; the result is that of a run never stopped."""
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a comparison's.")],
+    devices: Devices = None,
+    coordinator: Coordinator = None,
+    processes: Processes = None,
+    process_id: ProcessId = None,
+) -> None:
+    """Continue a run that was stopped; the result is that of a run never stopped.
+
+    It may go on with more or fewer devices and processes than before.
+    """
     from cgpfl.experiment.compare import is_comparison, resume_comparison
     from cgpfl.experiment.experiment import resume_experiment
 
-    go = resume_comparison if is_comparison(folder) else resume_experiment
-    _go(lambda tell: go(folder, tell), folder)
+    if not is_comparison(folder):
+        wanted = _spread(devices, coordinator, processes, process_id)
+        _go(lambda tell: resume_experiment(folder, tell, wanted), folder)
+        return
+    if devices is not None or coordinator is not None:
+        raise CgpflError("--devices, --coordinator: a comparison runs on one device")
+    _go(lambda tell: resume_comparison(folder, tell), folder)
 
 
 @app.command()
@@ -151,6 +184,27 @@ def paper(
         typer.echo("Stopped; what is finished is saved. The same command goes on with the rest.", err=True)
         raise typer.Exit(130) from None
     show_paper(made)
+
+
+def _spread(
+    devices: str | None, coordinator: str | None, processes: int | None, process_id: int | None
+) -> int | str | None:
+    """Prepare JAX for several devices or processes, before it looks for any → the setting ``devices``."""
+    if coordinator is None and (processes is not None or process_id is not None):
+        raise CgpflError("--processes, --process-id: only go with --coordinator")
+    if devices is not None and devices != "all" and not (devices.isdigit() and int(devices) > 0):
+        raise CgpflError(f"--devices {devices}: must be a number from 1, or all")
+    wanted = int(devices) if devices is not None and devices.isdigit() else devices
+    if isinstance(wanted, int) and wanted > 1:
+        import jax
+
+        jax.config.update("jax_num_cpu_devices", wanted)  # of a machine without accelerators
+    if coordinator is None:
+        return wanted
+    from cgpfl.engine.processes import join
+
+    join(coordinator, processes, process_id)
+    return "all"
 
 
 def _use(device: str) -> None:
@@ -223,6 +277,59 @@ def version() -> None:
     typer.echo(__version__)
 
 
+class Lists(TyperCommand):
+    """A command whose options may list several values: ``--models mlr dnn`` is ``--models mlr,dnn``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As usual, the lists joined."""
+        from cgpfl.bench.plan import joined
+
+        return super().parse_args(ctx, joined(args, ("--methods", "--models", "--clients")))
+
+
+@app.command(cls=Lists)
+def bench(
+    methods: Annotated[str | None, typer.Option(help="cgpfl, pfedme, fedavg (default: all).")] = None,
+    models: Annotated[str | None, typer.Option(help="mlr, dnn, cnn (default: all).")] = None,
+    clients: Annotated[str | None, typer.Option(help="Numbers of clients (default: 40 400 4000).")] = None,
+    rounds: Annotated[int | None, typer.Option(help="T, rounds in one call (default: 10).")] = None,
+    repeats: Annotated[int | None, typer.Option(help="Timings of each, the median counts (default: 5).")] = None,
+    limit: Annotated[
+        float | None, typer.Option(help="Leave out what takes longer a round, in seconds (default: 60).")
+    ] = None,
+    sweep: Annotated[bool, typer.Option(help="Also time a sweep, 9 λ x 5 seeds in one program.")] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="40 clients, few rounds and timings: minutes.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    json: Annotated[Path | None, typer.Option(help="Also write everything measured to this file.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for bench.json, bench.md and bench.png.")] = Path("runs/bench"),
+) -> None:
+    """Time a round beside PyTorch's, and beside what the machine allows.
+
+    Contestants take turns in one run, after all have computed the same round: ours, a bare PyTorch loop over
+    clients, torch.func.vmap over them, and the floor, counted operations and bytes at the machine's own rates.
+
+    [dim]cgpfl bench --models mlr dnn --methods cgpfl --clients 40 400[/dim]
+    """
+    from cgpfl.bench.plan import check_places, plan_of
+
+    plan = plan_of(methods, models, clients, rounds, repeats, limit, sweep, quick)
+    check_places(out, json)
+    _use(device)
+    from cgpfl.bench import files
+    from cgpfl.bench.run import run as measure
+    from cgpfl.bench.tabulate import text
+
+    found = measure(
+        plan,
+        tell=lambda line: typer.echo(line, err=True),
+        keep=lambda result: files.keep_json(result, out / "bench.json"),
+    )
+    files.keep(found, out)
+    if json is not None:
+        files.keep_json(found, json)
+    typer.echo(f"{text(found)}\n\ntable, plot and every timing: {out}")
+
+
 def _values(
     config: Path | None, flags: dict[str, Any], methods: Any, default: Any, settings: list[str] | None
 ) -> dict[str, Any]:
@@ -259,16 +366,18 @@ def _free_folder(source: str, split: str, prefix: str = "") -> Path:
 
 def _go(start: Any, folder: Path) -> None:
     """Run with progress on the terminal, then the table; Ctrl-C leaves a run that can be resumed."""
+    from cgpfl.engine.processes import is_first
     from cgpfl.experiment.run import Stopped
     from cgpfl.terminal import progress, show
 
     try:
         with progress() as tell:
-            finished = start(tell)
+            finished = start(tell if is_first() else None)
     except Stopped:
-        typer.echo(f"Stopped; what is finished is saved. Continue with: cgpfl resume {folder}", err=True)
+        if is_first():
+            typer.echo(f"Stopped; what is finished is saved. Continue with: cgpfl resume {folder}", err=True)
         raise typer.Exit(130) from None
-    if not show(finished):
+    if is_first() and not show(finished):
         raise typer.Exit(1)
 
 
@@ -282,6 +391,9 @@ def main() -> None:
         code = app(standalone_mode=False)
     except USAGE_ERROR as error:
         _fail(getattr(error, "format_message", error.__str__)())
+    except LostError as error:
+        print(f"cgpfl: {error}", file=sys.stderr, flush=True)
+        os._exit(2)  # at once: JAX would wait for the processes that are gone
     except CgpflError as error:
         _fail(str(error))
     except OSError as error:

@@ -6,3 +6,7 @@ class CgpflError(ValueError):
 
     The command line prints it without a traceback and exits with code 2.
     """
+
+
+class LostError(CgpflError):
+    """Another process of the run is gone, or cannot be reached."""

@@ -291,7 +291,7 @@ def _resume(suite: _Suite) -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = MethodFolder(Path(place) / "method")
         folder.save(state, {"round": 2, "records": 0}, Records())
-        loaded, _, _ = folder.load(jax.eval_shape(simulation.start))
+        loaded, _, _ = folder.load(simulation.shapes())
     end, _, _ = simulation.advance(loaded, 2, ROUNDS)
     if not _equal(end, suite.whole[0]):
         suite.fail("resume", "a run that was saved, loaded and continued ends otherwise than one never stopped")

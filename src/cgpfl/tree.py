@@ -140,3 +140,18 @@ def all_finite(tree: Tree) -> Array:
     """Whether every floating-point entry is finite, as one scalar."""
     sums = [jnp.sum(x) * 0 for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
     return jnp.isfinite(sum(sums, start=jnp.float32(0)))
+
+
+def is_key(leaf: Any) -> bool:
+    """Whether a leaf (or the shape of one) is a random key."""
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def plain(tree: Tree) -> Tree:
+    """The tree with random keys as their data: nothing that NumPy or a file could not hold."""
+    return jax.tree.map(lambda v: jax.random.key_data(v) if is_key(v) else v, tree)
+
+
+def typed(tree: Tree, like: Tree) -> Tree:
+    """The way back from :func:`plain`, to the form of ``like``."""
+    return jax.tree.map(lambda v, of: jax.random.wrap_key_data(jnp.asarray(v)) if is_key(of) else v, tree, like)

@@ -13,7 +13,7 @@ Algorithm 1, with K context models Ω = [ω_1..ω_K] on the server and θ_i priv
 
 β appears only as β·2/N, so it is given by that effective rate, ``context_rate`` (the paper's
 "lr" times λ: 12 × 0.005 = 0.06). CGPFL-Heur is ``contexts="auto"``: K minimises e(K) (see
-:mod:`cgpfl.contexts.choose`) once, at the first clustering, and then stays.
+:mod:`cgpfl.contexts.choose`) once, at the first clustering, and then stays; it is at most N/2, and 100.
 
 ``warmup`` is ours. Uploads start from the context's model, so a client that is misplaced in the
 first round rarely moves again. With ``warmup=n`` the first n rounds share one model and the first
@@ -39,6 +39,9 @@ from cgpfl.contexts import Points, best_of, choose_k, match, prepare, seedings
 from cgpfl.errors import CgpflError
 from cgpfl.hyper import algorithm, hyper
 from cgpfl.tree import Tree, mix, norms, repeat, scale, size, switch, take
+
+MOST = 100
+"""Of many clients, the largest K that "auto" considers; N/2 of few."""
 
 
 @jax.tree_util.register_dataclass
@@ -103,7 +106,7 @@ class CGPFL(Method):
                 raise CgpflError(f"cgpfl: contexts has label {max(self.contexts)}; labels must be below {clients}")
             return max(self.contexts) + 1
         if self.contexts == "auto":
-            return max(clients // 2, 1)
+            return max(min(clients // 2, MOST), 1)
         if int(self.contexts) > clients:
             raise CgpflError(f"cgpfl: contexts = {self.contexts}: must be at most the number of clients, {clients}")
         return int(self.contexts)
@@ -120,7 +123,8 @@ class CGPFL(Method):
         """All contexts start from one model."""
         slots = self.slots(task.clients)
         known = isinstance(self.contexts, tuple)
-        zeros = jax.tree.map(jnp.zeros_like, repeat(task.initial, task.clients))
+        remembers = self.warmup and self._clusters(slots)
+        drift = jax.tree.map(lambda v: jnp.zeros((task.clients, *v.shape), v.dtype), task.initial) if remembers else ()
         return Server(
             models=repeat(task.initial, slots),
             assignment=jnp.asarray(self.contexts if known else [0] * task.clients, jnp.int32),
@@ -128,7 +132,7 @@ class CGPFL(Method):
             round=jnp.int32(0),
             settled=jnp.bool_(known),
             seeding=key,
-            drift=zeros if self.warmup and self._clusters(slots) else (),
+            drift=drift,
             samples=jnp.zeros(task.clients),
             answers=jnp.float32(0),
             complexity=jnp.zeros(slots),
@@ -230,29 +234,32 @@ class CGPFL(Method):
 
     def _first(self, server: Server, uploads: Tree, cohort: Cohort) -> Server:
         """The first clustering, over all clients heard of so far; chooses K if that is asked."""
-        clients, slots = server.assignment.shape[0], server.cost.shape[0]
-        if self.warmup:
-            length = norms(server.drift)
-            evidence = scale(server.drift, 1.0 / jnp.where(length > 0, length, 1.0))
-        else:
-            evidence = jax.tree.map(
-                lambda u: jnp.zeros((clients, *u.shape[1:]), u.dtype).at[cohort.ids].set(u), uploads
-            )
-        points = prepare(evidence, weights=server.samples > 0)
+        slots = server.cost.shape[0]
         # Contexts are born equal: every one starts from the model shared so far.
         shared = jax.tree.map(lambda w: w[0], server.models)
         server = replace(server, models=repeat(shared, slots), settled=jnp.bool_(True))
-        return self._contexts(server, points)
+        if self.warmup:
+            length = norms(server.drift)
+            evidence = scale(server.drift, 1.0 / jnp.where(length > 0, length, 1.0))
+            return self._contexts(server, prepare(evidence, weights=server.samples > 0), server.samples)
+        # Without a warm-up it is this round's uploads; whoever is not among them joins the largest context.
+        clients, present = server.assignment.shape[0], cohort.present
+        server = self._contexts(server, prepare(uploads, weights=present), server.samples[cohort.ids])
+        labels = server.assignment
+        largest = jnp.argmax(jax.nn.one_hot(labels, slots).T @ present).astype(labels.dtype)
+        everyone = jnp.full(clients, largest).at[cohort.ids].set(jnp.where(present > 0, labels, largest))
+        return replace(server, assignment=everyone)
 
-    def _contexts(self, server: Server, points: Points) -> Server:
-        """The server with ``points [N]`` clustered into K contexts, or into as many as e(K) asks for."""
+    def _contexts(self, server: Server, points: Points, samples: Array) -> Server:
+        """The server with ``points [n]`` clustered into K contexts, or into as many as e(K) asks for.
+
+        ``samples [n]``: m_i of each. The assignment is that of the points.
+        """
         slots = server.cost.shape[0]
         if self.contexts == "auto":
             mu = None if isinstance(self.mu, str) else self.mu
             dimension = size(server.models) // slots
-            choice = choose_k(
-                points, server.samples, dimension, server.seeding, largest=slots, mu=mu, restarts=self.restarts
-            )
+            choice = choose_k(points, samples, dimension, server.seeding, largest=slots, mu=mu, restarts=self.restarts)
             return replace(
                 server,
                 assignment=choice.labels,

@@ -2,5 +2,7 @@
 
 from cgpfl.engine.round import State
 from cgpfl.engine.simulate import Simulation, Traffic, check_start, simulate
+from cgpfl.engine.stream import Streamed
+from cgpfl.engine.where import Engine, engine_for
 
-__all__ = ["Simulation", "State", "Traffic", "check_start", "simulate"]
+__all__ = ["Engine", "Simulation", "State", "Streamed", "Traffic", "check_start", "engine_for", "simulate"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
 
 from cgpfl.batch import Batch
 from cgpfl.tree import Tree, nbytes
@@ -18,12 +20,29 @@ DEVICE_BLOCK = 2 << 30
 """On an accelerator, bytes of models in one block; gradients and copies take a few times that."""
 
 
+SHARE_OF_MEMORY = 0.25
+"""Of the machine's or the device's memory, for the states of a program (copies take as much again)."""
+
+
 def over_clients(f: Callable[..., Any], args: Any, block: int) -> Any:
     """Map ``f`` over the leading axis: all at once, or ``block`` at a time where memory is short."""
     n = jax.tree.leaves(args)[0].shape[0]
     if block >= n:
         return jax.vmap(f)(*args)
     return jax.lax.map(lambda a: f(*a), args, batch_size=block)
+
+
+def over_devices(f: Callable[..., Any], shared: Any, args: Any, block: int, mesh: Mesh | None) -> Any:
+    """Map ``f(shared, ...)`` over the leading axis of ``args``; with a ``mesh`` each device its own part of it."""
+
+    def here(shared: Any, *own: Any) -> Any:
+        return over_clients(lambda *one: f(shared, *one), own, block)
+
+    if mesh is None:
+        return here(shared, *args)
+    own, same = PartitionSpec(*mesh.axis_names), PartitionSpec()
+    each: Any = jax.shard_map(here, mesh=mesh, in_specs=(same, *[own] * len(args)), out_specs=own, check_vma=False)
+    return each(shared, *args)
 
 
 def over_servers(f: Callable[..., Any], args: Any) -> Any:
@@ -63,3 +82,12 @@ def client_bytes(model: Any, params: Tree, samples: int = 20) -> int:
     steps = jax.make_jaxpr(model.loss)(params, batch).eqns
     largest = max((math.prod(v.aval.shape) * 4 for step in steps for v in step.outvars), default=0)
     return max(nbytes(params), largest if largest > inputs.nbytes else 0)
+
+
+def memory() -> int:
+    """Bytes of memory of the default device."""
+    device = jax.local_devices()[0]
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

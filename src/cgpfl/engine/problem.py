@@ -11,9 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.sharding import Mesh
 
 from cgpfl.algorithms import ClientData, Task
 from cgpfl.data import FederatedData
+from cgpfl.engine.mesh import everywhere, filled, put, split
 from cgpfl.models import Model
 
 
@@ -42,6 +44,11 @@ class Arrays:
     def view(self, rows: Array, count: Array) -> ClientData:
         """One client's samples."""
         return ClientData(self.x, self.y, rows, count, self.scale, self.shift)
+
+    def samples(self) -> Arrays:
+        """What is not any client's own: all but the tables."""
+        nobodys: Any = None
+        return dataclasses.replace(self, ids=nobodys, train=nobodys, test=nobodys, validation=None)
 
 
 class Keys(NamedTuple):
@@ -83,25 +90,60 @@ def client_keys(keys: RoundKeys, client_id: Array) -> ClientKeys:
     return ClientKeys(*jax.random.split(jax.random.fold_in(keys.clients, client_id), 3))
 
 
-def on_device(data: FederatedData, samples: bool = True) -> Arrays:
-    """Copy a federation to JAX's default device, each sample once (``samples=False``: with an empty x)."""
+def on_device(data: FederatedData, samples: bool = True, mesh: Mesh | None = None) -> Arrays:
+    """Copy a federation to JAX's default device, each sample once (``samples=False``: with an empty x).
+
+    With a ``mesh`` the tables are divided over its devices, the last client repeated to fill them; samples are on each.
+    """
+    places = filled(data.clients, mesh)
+
+    def own(values: Any) -> Array:
+        if mesh is None:
+            return jnp.asarray(values)
+        more = [(0, places - len(values))] + [(0, 0)] * (values.ndim - 1)
+        return put(np.pad(values, more, mode="edge"), split(mesh))
+
+    def same(values: Any) -> Array:
+        return jnp.asarray(values) if mesh is None else put(values, everywhere(mesh))
 
     def part(table: Any) -> Part | None:
-        return None if table is None else Part(jnp.asarray(table.rows), jnp.asarray(table.counts))
+        return None if table is None else Part(own(table.rows), own(table.counts))
 
     train, test = part(data.train), part(data.test)
     assert train is not None
     assert test is not None
     return Arrays(
-        x=jnp.asarray(data.x if samples else data.x[:0]),
-        y=jnp.asarray(data.y),
-        scale=jnp.float32(data.scale),
-        shift=jnp.float32(data.shift),
-        ids=jnp.asarray(data.ids),
+        x=same(data.x if samples else data.x[:0]),
+        y=same(data.y),
+        scale=same(np.float32(data.scale)),
+        shift=same(np.float32(data.shift)),
+        ids=own(data.ids),
         train=train,
         test=test,
         validation=part(data.validation),
-        public=None if data.public is None else jnp.asarray(data.public),
+        public=None if data.public is None else same(data.public),
+    )
+
+
+def shapes_of(data: FederatedData) -> Arrays:
+    """The form of a federation on a device, without moving anything there."""
+
+    def shape(values: Any) -> Any:
+        return jax.ShapeDtypeStruct(np.shape(values), jax.dtypes.canonicalize_dtype(np.asarray(values).dtype))
+
+    def part(table: Any) -> Any:
+        return None if table is None else Part(shape(table.rows), shape(table.counts))
+
+    return Arrays(
+        x=shape(data.x),
+        y=shape(data.y),
+        scale=shape(np.float32(0)),
+        shift=shape(np.float32(0)),
+        ids=shape(data.ids),
+        train=part(data.train),
+        test=part(data.test),
+        validation=part(data.validation),
+        public=None if data.public is None else shape(data.public),
     )
 
 

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.sharding import Mesh
 
 from cgpfl.algorithms import Cohort, Task
-from cgpfl.engine.blocks import over_clients, over_servers
+from cgpfl.engine.blocks import over_devices, over_servers
 from cgpfl.engine.evaluate import evaluate_client
+from cgpfl.engine.mesh import everywhere, filled, split
 from cgpfl.engine.problem import (
     Arrays,
     Keys,
@@ -27,7 +29,10 @@ from cgpfl.engine.problem import (
     round_keys,
     with_public,
 )
-from cgpfl.tree import Tree, all_finite, where
+from cgpfl.tree import Tree, all_finite, nbytes, where
+
+GATHERED = 1 << 30
+"""Bytes of uploads up to which every device gets all of them: a server's many small steps then need no messages."""
 
 
 class State(NamedTuple):
@@ -42,11 +47,13 @@ class State(NamedTuple):
 class Static(NamedTuple):
     """What the program is compiled for."""
 
+    clients: int  # N; tables and personal states may have more places, to fill the devices
     cohort: int  # clients asked in a round
     block: int  # clients computed at once
     capacity: int  # evaluations one call can record
     drops: bool  # whether a client that was asked may not answer
     together: str = ""  # several runs in one program: a key of ARRAYS_AXES, or "" for one run
+    mesh: Mesh | None = None  # the devices that share the clients, if several
 
 
 ARRAYS_AXES: dict[str, Any] = {
@@ -55,6 +62,17 @@ ARRAYS_AXES: dict[str, Any] = {
     "own": 0,  # each with its own
 }
 """Which of the data's arrays have an axis of runs, where several runs share a program."""
+
+
+class Shared(NamedTuple):
+    """What all clients' work in a round reads."""
+
+    method: Any
+    task: Task
+    samples: Arrays  # without tables
+    keys: RoundKeys
+    server: Any
+    dropout: Any = None
 
 
 class Work(NamedTuple):
@@ -70,16 +88,22 @@ def clients_work(
     method: Any, task: Task, arrays: Arrays, keys: RoundKeys, state: State, dropout: Array, static: Static
 ) -> Work:
     """One round on the clients of a cohort."""
-    everyone = static.cohort == arrays.ids.shape[0]
-    at = draw_cohort(keys, arrays.ids, static.cohort)
+    everyone = static.cohort == static.clients
+    at = draw_cohort(keys, arrays.ids[: static.clients], static.cohort)
+    more = filled(static.cohort, static.mesh) - static.cohort
+    places = jnp.pad(at, (0, more), mode="edge")
 
     def pick(tree: Tree) -> Tree:
-        return tree if everyone else jax.tree.map(lambda v: v[at], tree)
+        return tree if everyone else jax.tree.map(lambda v: v[places], tree)
 
-    def work(client_id: Array, client: Any, rows: Array, count: Array) -> tuple[Any, Any, Array, Array]:
+    def asked(tree: Tree) -> Tree:
+        return jax.tree.map(lambda v: v[: static.cohort], tree)
+
+    def work(shared: Shared, client_id: Array, client: Any, rows: Array, count: Array) -> tuple[Any, Any, Array, Array]:
+        method, task, samples, keys, server, dropout = shared
         own = client_keys(keys, client_id)
-        message = method.send(state.server, client_id)
-        upload, new = method.train(task, message, client, arrays.view(rows, count), own.train)
+        message = method.send(server, client_id)
+        upload, new = method.train(task, message, client, samples.view(rows, count), own.train)
         finite = all_finite((upload, new))  # here, while both are in the cache
         if not static.drops:
             return upload, new, jnp.bool_(True), finite
@@ -87,9 +111,14 @@ def clients_work(
         return upload, where(answered, new, client), answered, finite
 
     ids, before, counts = pick(arrays.ids), pick(state.clients), pick(arrays.train.counts)
-    uploads, after, answered, finite = over_clients(work, (ids, before, pick(arrays.train.rows), counts), static.block)
-    clients = after if everyone else jax.tree.map(lambda all_, new: all_.at[at].set(new), state.clients, after)
-    return Work(uploads, clients, Cohort(ids, jnp.where(answered, counts, 0)), finite.all())
+    args = (ids, before, pick(arrays.train.rows), counts)
+    shared = Shared(method, task, arrays.samples(), keys, state.server, dropout)
+    uploads, after, answered, finite = over_devices(work, shared, args, static.block, static.mesh)
+    clients = after if everyone else jax.tree.map(lambda all_, new: all_.at[at].set(new), state.clients, asked(after))
+    uploads, ids, weights = asked((uploads, ids, jnp.where(answered, counts, 0)))
+    if nbytes(uploads) <= GATHERED:
+        uploads = _everywhere(uploads, static.mesh)
+    return Work(uploads, clients, Cohort(ids, weights), finite.all())
 
 
 def evaluate(
@@ -97,15 +126,18 @@ def evaluate(
 ) -> dict[str, Array]:
     """The record of a round: per-client values ``[N]``, and what the method reports of its server."""
 
-    def one(client_id: Array, client: Any, train: Any, test: Any, validation: Any) -> dict[str, Array]:
+    def one(shared: Shared, client_id: Array, client: Any, *parts: Any) -> dict[str, Array]:
+        method, task, samples, keys, server, _ = shared
         own = client_keys(keys, client_id)
-        return evaluate_client(method, task, arrays, state.server, client, client_id, (train, test, validation), own)
+        return evaluate_client(method, task, samples, server, client, client_id, parts, own)
 
     args = (arrays.ids, state.clients, arrays.train, arrays.test, arrays.validation)
-    record = over_clients(one, args, static.block)
+    shared = Shared(method, task, arrays.samples(), keys, state.server)
+    record = over_devices(one, shared, args, static.block, static.mesh)
+    record = {name: values[: static.clients] for name, values in record.items()}
     report = method.report(state.server)
     if "context" in report:  # by client id → by place in the table
-        report = report | {"context": report["context"][arrays.ids]}
+        report = report | {"context": report["context"][arrays.ids[: static.clients]]}
     return {**record, **report, "answers": state.answers}
 
 
@@ -180,26 +212,40 @@ def advance(
     def body(
         carry: tuple[Array, State, dict[str, Array], Array],
     ) -> tuple[Array, State, dict[str, Array], Array]:
-        t, state, records, filled = carry
+        t, state, records, written = carry
         of_round = of.keys(t)
         work = of.work(of_round, state)
         server = of.aggregate(state, work, of_round)
         answered = (work.cohort.weights > 0).sum(axis=-1, dtype=jnp.int32)
         heard = state.answers + jnp.where(state.diverged < 0, answered, 0)
-        state = State(server, work.clients, heard, state.diverged)
+        state = on_mesh(State(server, work.clients, heard, state.diverged), static.mesh)
 
         def write() -> tuple[dict[str, Array], Array, Array]:
             record = of.evaluate(of_round, state)
             fine = jnp.isfinite(record["train_loss"]).all(axis=-1)
-            return {k: v.at[filled].set(record[k]) for k, v in records.items()}, filled + 1, fine
+            return {k: v.at[written].set(record[k]) for k, v in records.items()}, written + 1, fine
 
         due = ((t + 1) % every == 0) | (t + 1 == total)
-        records, filled, fine = jax.lax.cond(due, write, lambda: (records, filled, jnp.ones_like(work.finite)))
+        records, written, fine = jax.lax.cond(due, write, lambda: (records, written, jnp.ones_like(work.finite)))
         bad = jnp.where(work.finite & fine, -1, t)
-        return t + 1, state._replace(diverged=jnp.where(state.diverged < 0, bad, state.diverged)), records, filled
+        return t + 1, state._replace(diverged=jnp.where(state.diverged < 0, bad, state.diverged)), records, written
 
-    _, state, records, filled = jax.lax.while_loop(going, body, (start, state, empty, jnp.int32(0)))
-    return state, records, filled
+    _, state, records, written = jax.lax.while_loop(going, body, (start, state, empty, jnp.int32(0)))
+    return state, _everywhere(records, static.mesh), written
+
+
+def on_mesh(state: State, mesh: Mesh | None) -> State:
+    """Personal states divided over the devices, all else on each of them."""
+    if mesh is None:
+        return state
+    clients = jax.tree.map(lambda v: jax.lax.with_sharding_constraint(v, split(mesh)), state.clients)
+    return _everywhere(state._replace(clients=()), mesh)._replace(clients=clients)
+
+
+def _everywhere(tree: Any, mesh: Mesh | None) -> Any:
+    if mesh is None:
+        return tree
+    return jax.tree.map(lambda v: jax.lax.with_sharding_constraint(v, everywhere(mesh)), tree)
 
 
 def first_state(method: Any, task: Task, arrays: Arrays, keys: Keys) -> State:
@@ -211,9 +257,9 @@ def first_state(method: Any, task: Task, arrays: Arrays, keys: Keys) -> State:
     return State(server, clients, jnp.int32(0), jnp.int32(-1))
 
 
-@partial(jax.jit, static_argnames=("together",))
-def begin(method: Any, task: Task, arrays: Arrays, keys: Keys, together: str = "") -> State:
+@partial(jax.jit, static_argnames=("together", "mesh"))
+def begin(method: Any, task: Task, arrays: Arrays, keys: Keys, together: str = "", mesh: Mesh | None = None) -> State:
     """The state before the first round, of one run or of several."""
     if not together:
-        return first_state(method, task, arrays, keys)
+        return on_mesh(first_state(method, task, arrays, keys), mesh)
     return jax.vmap(first_state, in_axes=(0, 0, ARRAYS_AXES[together], 0))(method, task, arrays, keys)

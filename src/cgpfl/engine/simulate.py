@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,9 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from cgpfl.algorithms import Task
 from cgpfl.engine.blocks import auto_block, client_bytes, record_capacity
 from cgpfl.engine.cache import use_compilation_cache
+from cgpfl.engine.mesh import everywhere, filled, put, row_of_devices, split, to_host
 from cgpfl.engine.problem import (
+    Arrays,
     client_keys,
     cohort_size,
     host,
@@ -25,6 +29,7 @@ from cgpfl.engine.problem import (
     make_task,
     on_device,
     round_keys,
+    shapes_of,
     with_public,
 )
 from cgpfl.engine.round import State, Static, advance, begin
@@ -43,7 +48,7 @@ class Traffic:
 def check_start(methods: Iterable[Any], data: Any, model: Any) -> None:
     """Raise what a method has to say against the model before anything runs: every first state is traced."""
     keys = keys_of(0)
-    task, arrays = make_task(model, keys, data.clients), on_device(data)
+    task, arrays = make_task(model, keys, data.clients), shapes_of(data)
     for method in methods:
         jax.eval_shape(begin, method, task, arrays, keys)
 
@@ -63,32 +68,41 @@ class Simulation:
         participation: float = 1.0,
         dropout: float = 0.0,
         clients_per_block: int = 0,
+        devices: int = 1,
     ) -> None:
         use_compilation_cache()
         self.method, self.rounds, self.eval_every = method, rounds, eval_every
-        self.arrays = on_device(data)
+        mesh = row_of_devices(devices)
+        self._on_one_device = partial(Simulation, method, data, model, rounds=rounds, seed=seed, eval_every=eval_every)
+        self.arrays = on_device(data, mesh=mesh)
         self.keys = keys_of(seed)
         self.task = make_task(model, self.keys, data.clients)
-        self.dropout = jnp.float32(dropout)
+        if mesh is not None:
+            self.keys, self.task = put((self.keys, self.task), everywhere(mesh))
+        self.dropout = np.float32(dropout)
         cohort = cohort_size(participation, data.clients)
+        own = filled(cohort, mesh) // (1 if mesh is None else mesh.size)
         self.static = Static(
+            clients=data.clients,
             cohort=cohort,
             drops=dropout > 0,
-            block=clients_per_block or auto_block(client_bytes(model, self.task.initial), cohort),
+            block=clients_per_block or auto_block(client_bytes(model, self.task.initial), own),
             capacity=record_capacity(rounds, eval_every, data.clients),
+            mesh=mesh,
         )
 
     def start(self) -> State:
         """The state before the first round."""
-        state: State = begin(self.method, self.task, self.arrays, self.keys, self.static.together)
+        state: State = begin(self.method, self.task, self.arrays, self.keys, self.static.together, self.static.mesh)
         return state
 
     def compile(self) -> None:
         """Compile the programs into the compilation cache, without running them (from another thread, say)."""
         parts = (self.method, self.task, self.arrays, self.keys)
-        begin.lower(*parts, self.static.together).compile()
-        state = jax.eval_shape(begin, *parts, self.static.together)
-        schedule = tuple(jnp.int32(0) for _ in range(4))
+        of = (self.static.together, self.static.mesh)
+        begin.lower(*parts, *of).compile()
+        state = begin.eval_shape(*parts, *of)
+        schedule = tuple(np.int32(0) for _ in range(4))
         advance.lower(*parts, state, schedule, self.dropout, self.static).compile()
 
     def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:
@@ -106,7 +120,7 @@ class Simulation:
         every, total = self.eval_every, self.rounds
         due = [t for t in range(start + 1, stop + 1) if t % every == 0 or t == total]
         assert len(due) <= self.static.capacity, "a block must not hold more evaluations than its buffer"
-        schedule = tuple(jnp.int32(v) for v in (start, stop, every, total))
+        schedule = tuple(np.int32(v) for v in (start, stop, every, total))
         state, records, filled = advance(
             self.method, self.task, self.arrays, self.keys, state, schedule, self.dropout, self.static
         )
@@ -119,19 +133,40 @@ class Simulation:
 
     def traffic(self) -> Traffic:
         """Bytes and gradients of one client in one round, from the shapes of what is sent."""
-        state = jax.eval_shape(begin, self.method, self.task, self.arrays, self.keys)
+        state = self.shapes()
         client = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape[1:], v.dtype), state.clients)
-        one = jax.ShapeDtypeStruct((), jnp.int32)
-        message = jax.eval_shape(self.method.send, state.server, one)
-        task = with_public(self.task, self.arrays)
+        arrays = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), self.arrays)
+        return traffic_of(self.method, self.task, arrays, state.server, client)
 
-        def train(message: Any, client: Any, rows: Array, count: Array, key: Array) -> Any:
-            return self.method.train(task, message, client, self.arrays.view(rows, count), key)
+    def shapes(self) -> State:
+        """The form of a state as it is saved."""
+        state = begin.eval_shape(self.method, self.task, self.arrays, self.keys)
+        n = self.static.clients
+        clients = jax.tree.map(lambda v: jax.ShapeDtypeStruct((n, *v.shape[1:]), v.dtype), state.clients)
+        return state._replace(clients=clients)
 
-        upload, _ = jax.eval_shape(
-            train, message, client, self.arrays.train.rows[0], self.arrays.train.counts[0], self.keys.rounds
+    def whole(self, state: State) -> State:
+        """The state as it is saved: as one device has it, in this process (every process must ask)."""
+        if self.static.mesh is None:
+            return state
+        state = to_host(state, self.static.mesh)
+        return state._replace(clients=jax.tree.map(lambda v: v[: self.static.clients], state.clients))
+
+    def placed(self, state: State) -> State:
+        """A saved state, to go on with: personal states on their devices."""
+        mesh = self.static.mesh
+        if mesh is None:
+            return state
+        more = filled(self.static.clients, mesh) - self.static.clients
+        clients = jax.tree.map(
+            lambda v: np.pad(v, [(0, more)] + [(0, 0)] * (v.ndim - 1), mode="edge"), host(state.clients)
         )
-        return Traffic(nbytes(message), nbytes(upload), float(self.method.gradients()))
+        rest = put(state._replace(clients=()), everywhere(mesh))
+        return rest._replace(clients=put(clients, split(mesh)))
+
+    def alone(self) -> Simulation:
+        """The same run on one device of this process, for what is asked of it afterwards."""
+        return self if self.static.mesh is None else self._on_one_device()
 
     def personal(self, state: State, i: int) -> Tree:
         """Parameters of the model client ``i`` uses, as of the last round."""
@@ -140,6 +175,19 @@ class Simulation:
         view = self.arrays.view(self.arrays.train.rows[i], self.arrays.train.counts[i])
         message = self.method.send(state.server, self.arrays.ids[i])
         return self.method.personal(with_public(self.task, self.arrays), message, client, view, own.personal)
+
+
+def traffic_of(method: Any, task: Task, arrays: Arrays, server: Any, client: Any) -> Traffic:
+    """What one client and the server send each other, from the forms of all of them."""
+
+    def train(message: Any, arrays: Arrays, client: Any, key: Array) -> Any:
+        view = arrays.view(arrays.train.rows[0], arrays.train.counts[0])
+        return method.train(with_public(task, arrays), message, client, view, key)
+
+    message = jax.eval_shape(method.send, server, jax.ShapeDtypeStruct((), jnp.int32))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    upload, _ = jax.eval_shape(train, message, arrays, client, key)
+    return Traffic(nbytes(message), nbytes(upload), float(method.gradients()))
 
 
 def simulate(

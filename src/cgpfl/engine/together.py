@@ -7,7 +7,6 @@ all runs are then mapped as the clients of one run are (see :func:`cgpfl.engine.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,14 +16,11 @@ import numpy as np
 
 from cgpfl.data import FederatedData
 from cgpfl.data.federated import Table
-from cgpfl.engine.blocks import auto_block, client_bytes, record_capacity
+from cgpfl.engine.blocks import SHARE_OF_MEMORY, auto_block, client_bytes, memory, record_capacity
 from cgpfl.engine.problem import Arrays, keys_of, make_task, on_device
 from cgpfl.engine.round import State, Static
 from cgpfl.engine.simulate import Simulation
-from cgpfl.tree import nbytes, take
-
-SHARE_OF_MEMORY = 0.25
-"""Of the machine's or the device's memory, for the states of runs in one program (copies take as much again)."""
+from cgpfl.tree import nbytes, plain, take
 
 
 class Run(NamedTuple):
@@ -67,6 +63,7 @@ class Together(Simulation):
         one = jax.tree.map(lambda v: v[0], self.task.initial)
         fit = auto_block(len(runs) * client_bytes(model, one), cohort)
         self.static = Static(
+            clients=first.data.clients,
             cohort=cohort,
             drops=self.static.drops,
             block=clients_per_block or fit,
@@ -156,20 +153,7 @@ def padded(federations: Sequence[FederatedData]) -> list[FederatedData]:
 def how_many_fit(run: Run, model: Any, one_set: bool = False) -> int:
     """How many runs like this one fit into one program's memory; ``one_set``: all with the same samples."""
     one = Simulation(run.method, run.data, model, rounds=1)
-    state = jax.eval_shape(one.start)
-    size = nbytes(jax.tree.map(_data, (state.server, state.clients)))
+    state = one.shapes()
+    size = nbytes(jax.eval_shape(plain, (state.server, state.clients)))
     samples = 0 if one_set else run.data.x.nbytes
     return max(1, int(SHARE_OF_MEMORY * memory() / (3 * (size + samples))))
-
-
-def _data(leaf: Any) -> Any:
-    return jax.eval_shape(jax.random.key_data, leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
-
-
-def memory() -> int:
-    """Bytes of memory of the default device."""
-    device = jax.devices()[0]
-    stats = device.memory_stats() if device.platform != "cpu" else None
-    if stats and "bytes_limit" in stats:
-        return int(stats["bytes_limit"])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -2,14 +2,16 @@
 
 A method's folder holds ``state.safetensors`` (the newest state, with the round it belongs to and what
 was run as metadata) and ``records-NNNNNN.safetensors`` (the evaluations between two checkpoints, named by
-the last round). Records are written before the state that follows them, so a run that is killed at
-any moment resumes from a state all of whose records are there.
+the last round). Personal states that are kept off the device are beside it, in ``clients-NNNNNN/``. Records
+and personal states are written before the state they belong to, so a run that is killed at any moment
+resumes from a state all of whose records are there.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from cgpfl.engine.store import Store
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.records import Records
+from cgpfl.tree import is_key, plain
 
 STATE = "state.safetensors"
 
@@ -54,17 +58,9 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         ) from error
 
 
-def _is_key(value: Any) -> bool:
-    return jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-
-
 def tree_arrays(tree: Any) -> dict[str, np.ndarray]:
     """A pytree as named arrays; random keys as their data."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {
-        jax.tree_util.keystr(path): np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-        for path, leaf in leaves
-    }
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree.leaves_with_path(plain(tree))}
 
 
 def arrays_tree(arrays: dict[str, np.ndarray], like: Any, where: Path) -> Any:
@@ -74,7 +70,7 @@ def arrays_tree(arrays: dict[str, np.ndarray], like: Any, where: Path) -> Any:
         value = arrays.get(jax.tree_util.keystr(path))
         if value is None:
             raise CgpflError(f"checkpoint {where}: has no {jax.tree_util.keystr(path)}; it is of another method")
-        value = jax.random.wrap_key_data(jnp.asarray(value)) if _is_key(shape) else value
+        value = jax.random.wrap_key_data(jnp.asarray(value)) if is_key(shape) else value
         if value.shape != shape.shape:
             raise CgpflError(
                 f"checkpoint {where}: {jax.tree_util.keystr(path)} has shape {value.shape}, not {shape.shape}"
@@ -96,7 +92,33 @@ class MethodFolder:
         if new.rounds:
             name = f"records-{new.rounds[-1]:06d}.safetensors"
             save_arrays(self.path / name, new.values, {"rounds": new.rounds})
+        if isinstance(getattr(state, "clients", None), Store):
+            self._save_clients(state.clients, facts["round"])
+            state = state._replace(clients=())
         save_arrays(self.path / STATE, tree_arrays(state), facts)
+        for old in set(self.path.glob("clients-*")) - {self._clients(facts["round"])}:
+            shutil.rmtree(old)
+
+    def _clients(self, round_: int) -> Path:
+        """Where many clients' personal states after a round are."""
+        return self.path / f"clients-{round_:06d}"
+
+    def _save_clients(self, store: Store, round_: int) -> None:
+        part = self._clients(round_).with_suffix(".part")
+        shutil.rmtree(part, ignore_errors=True)
+        store.dump(part)
+        shutil.rmtree(self._clients(round_), ignore_errors=True)
+        part.replace(self._clients(round_))
+
+    def _load_clients(self, store: Store, round_: int) -> None:
+        folder = self._clients(round_)
+        try:
+            store.restore(folder)
+        except (OSError, ValueError, IndexError) as error:
+            raise CgpflError(
+                f"checkpoint {folder}: cannot be read ({type(error).__name__}); "
+                f"delete the folder {self.path} to run this method anew"
+            ) from error
 
     def exists(self) -> bool:
         """Whether there is a checkpoint."""
@@ -125,4 +147,8 @@ class MethodFolder:
                 f"checkpoint {self.path}: has {len(records.rounds)} of {facts['records']} records; "
                 "delete this folder to run the method anew"
             )
-        return arrays_tree(arrays, like, self.path / STATE), facts, records
+        if not isinstance(getattr(like, "clients", None), Store):
+            return arrays_tree(arrays, like, self.path / STATE), facts, records
+        self._load_clients(like.clients, facts["round"])
+        state = arrays_tree(arrays, like._replace(clients=()), self.path / STATE)
+        return state._replace(clients=like.clients), facts, records

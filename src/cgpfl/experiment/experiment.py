@@ -9,6 +9,7 @@ from typing import Any
 
 from cgpfl.data import FederatedData
 from cgpfl.engine import check_start
+from cgpfl.engine.processes import by_the_first
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import write
 from cgpfl.experiment.config import Experiment, from_dict, read_toml, to_toml
@@ -32,17 +33,27 @@ def run_experiment(
 ) -> Finished:
     """Run every method into the new folder ``out``. Everything is checked before it is created."""
     data, model, methods = _build(experiment)
-    folder = RunFolder.create(out)
-    write(folder.path / "config.toml", to_toml(experiment.complete(data, parameters(model.settings()))).encode())
-    return _run(experiment, folder, data, model, methods, on_progress)
+
+    def begin() -> None:
+        RunFolder.create(out)
+        write(out / "config.toml", to_toml(experiment.complete(data, parameters(model.settings()))).encode())
+
+    by_the_first(begin)
+    return _run(experiment, RunFolder(out), data, model, methods, on_progress)
 
 
-def resume_experiment(path: Path, on_progress: Callable[[Progress], None] | None = None) -> Finished:
-    """Continue a run from its folder: finished methods are kept, the others go on where they were."""
+def resume_experiment(
+    path: Path, on_progress: Callable[[Progress], None] | None = None, devices: int | str | None = None
+) -> Finished:
+    """Continue a run from its folder: finished methods are kept, the others go on where they were.
+
+    ``devices``: on another number of devices than before.
+    """
     folder = RunFolder.open(path)
     if not (path / "config.toml").exists():
         raise CgpflError(f"run {path}: has no config.toml; a run made in Python is continued there, with resume=True")
-    experiment = from_dict(read_toml(path / "config.toml"), str(path / "config.toml"))
+    values = read_toml(path / "config.toml") | ({} if devices is None else {"devices": devices})
+    experiment = from_dict(values, str(path / "config.toml"))
     return _run(experiment, folder, *_build(experiment), on_progress)
 
 
@@ -64,7 +75,7 @@ def _run(
     methods: dict[str, Any],
     on_progress: Callable[[Progress], None] | None,
 ) -> Finished:
-    folder.write_split(data)
+    by_the_first(lambda: folder.write_split(data))
     results = []
     with interrupts() as stop:
         for label, method in methods.items():
@@ -80,4 +91,6 @@ def _run(
                 checkpoint_seconds=experiment.checkpoint_seconds,
             )
             results.append(result)
-    return Finished(folder.path, results, folder.finish(results))
+    summary: dict[str, Any] = {}
+    by_the_first(lambda: summary.update(folder.finish(results)))
+    return Finished(folder.path, results, summary)

@@ -14,7 +14,7 @@ import pandas as pd
 
 from cgpfl.contexts import membership, spreading, transition
 from cgpfl.data import FederatedData
-from cgpfl.engine import Simulation, State
+from cgpfl.engine import Engine, State
 from cgpfl.experiment.records import Cost, Records, scores
 
 
@@ -87,7 +87,7 @@ class Result:
     method: Any
     data: FederatedData
     model: Any
-    simulation: Simulation
+    simulation: Engine
     state: State
     records: Records
     rounds: int

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from cgpfl.algorithms import Algorithm, get_method
 from cgpfl.data import FederatedData
-from cgpfl.engine import Simulation, State
+from cgpfl.engine import Engine, State, engine_for
 from cgpfl.engine.problem import cohort_size
+from cgpfl.engine.processes import by_the_first, gathered, watched
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.folder import RunFolder, parameters
@@ -26,6 +25,8 @@ from cgpfl.experiment.result import Result
 from cgpfl.hyper import from_values, hyper, normalised
 from cgpfl.models import as_model
 
+PLACE = ("devices", "store")
+"""Settings that say where a run is computed."""
 BLOCK_SECONDS = 1.0
 """How long a block of rounds should take: often enough for progress and Ctrl-C, rare enough to cost nothing."""
 
@@ -85,11 +86,17 @@ class Settings:
     participation: float = hyper(1.0, "share of the clients asked in a round", above=0, high=1)
     dropout: float = hyper(0.0, "chance that a client asked does not answer", low=0, high=0.99)
     clients_per_block: int = hyper(0, "clients computed at once; 0 = what fits", low=0)
+    devices: int | str = hyper(1, "devices that share the clients", kind=int, low=1, words=("all",))
+    store: str = hyper("auto", "where personal states are between rounds", words=("auto", "device", "host", "disk"))
 
     def engine(self) -> dict[str, Any]:
-        """As arguments of :class:`Simulation`."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings)}
+        """What a run's numbers depend on, as arguments of :class:`Simulation`."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings) if f.name not in PLACE}
         return {**values, "eval_every": self.eval_every or max(1, self.rounds // 100)}
+
+    def place(self) -> dict[str, Any]:
+        """Where it is computed; a run may go on elsewhere."""
+        return {name: getattr(self, name) for name in PLACE}
 
 
 def run(
@@ -103,6 +110,8 @@ def run(
     participation: float = 1.0,
     dropout: float = 0.0,
     clients_per_block: int = 0,
+    devices: int | str = 1,
+    store: str = "auto",
     out: str | Path | None = None,
     resume: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
@@ -114,8 +123,10 @@ def run(
     :class:`~cgpfl.models.Model`, a flax module or a pair (init, apply).
     ``eval_every``: rounds between evaluations (0 = about 100 in the run; the last is always evaluated).
     ``participation``: share of the clients asked in a round. ``dropout``: chance that one asked does not
-    answer. ``clients_per_block``: clients computed at once (0 = what fits). ``out``: a run folder, with
-    checkpoints; with ``resume=True`` a run there is continued. ``on_progress`` is called after every block.
+    answer. ``clients_per_block``: clients computed at once (0 = what fits). ``devices``: how many share the
+    clients, or "all". ``store``: where personal states are between rounds: "device", "host", "disk" (a file in
+    ``out``), or "auto". ``out``: a run folder, with checkpoints; with ``resume=True`` a run there is continued.
+    ``on_progress`` is called after every block.
 
     >>> import cgpfl
     >>> data = cgpfl.make_data("digits", "rotation", seed=0)
@@ -132,6 +143,8 @@ def run(
             "participation": participation,
             "dropout": dropout,
             "clients_per_block": clients_per_block,
+            "devices": devices,
+            "store": store,
         },
         "run",
     )
@@ -198,47 +211,60 @@ def run_method(
 
     When ``stop()`` turns true the state is saved and :class:`Interrupted` raised.
     """
-    simulation = Simulation(method, data, model, **settings.engine())
+    where = None if folder is None else folder.path
+    simulation = engine_for(method, data, model, folder=where, **settings.place(), **settings.engine())
     total = settings.rounds
     what = fingerprint(method, model, settings)
     state, t, seconds, records = _begin(simulation, folder, what)
     saved, bad = len(records.rounds), _diverged(state)
-    began, last_save, pace = time.perf_counter() - seconds, time.perf_counter(), Pace()
+    began, pace = time.perf_counter() - seconds, Pace()
+    next_save = time.perf_counter() + checkpoint_seconds
+    how = "without out there is nothing to go on from"
+    if folder is not None:
+        how = f"go on, with as many processes as there are, by: cgpfl resume {folder.path.parent.parent}"
 
     def now() -> float:
         return time.perf_counter() - began
 
     def save() -> None:
-        nonlocal saved, last_save
+        nonlocal saved, next_save
         if folder is not None:
+            start = time.perf_counter()
             facts = {"round": t, "records": len(records.rounds), "seconds": now(), "run": what}
             new = Records(records.rounds[saved:], {k: v[saved:] for k, v in records.values.items()})
-            folder.save(state, facts, new)
-            saved, last_save = len(records.rounds), time.perf_counter()
+            whole = simulation.whole(state)
+            by_the_first(lambda: folder.save(whole, facts, new))
+            took = time.perf_counter() - start
+            saved, next_save = len(records.rounds), start + took + max(checkpoint_seconds, 5 * took)
 
     def result() -> Result:
         message = None if bad is None else _explain(label, method, bad, total)
-        return Result(label, method, data, model, simulation, state, records, t, now(), settings.seed, bad, message)
+        facts = (t, now(), settings.seed, bad, message)
+        return Result(label, method, data, model, simulation.alone(), simulation.whole(state), records, *facts)
 
-    while t < total and bad is None:
-        end = min(t + pace.length, simulation.furthest(t))
-        start = time.perf_counter()
-        state, values, evaluated = simulation.advance(state, t, end)
-        pace.took(end - t, time.perf_counter() - start)
-        records.add(evaluated, values)
-        bad = _diverged(state)
-        t = end if bad is None else bad
-        if on_progress is not None:
-            message = None if bad is None else _explain(label, method, bad, total)
-            on_progress(Progress(label, t, total, _accuracy(records, data), now(), pace.speed, message))
-        if t < total and bad is None:
-            if stop():
-                save()
-                raise Interrupted(result())
-            if time.perf_counter() - last_save >= checkpoint_seconds:
-                save()
-    save()
-    return result()
+    with watched(lambda: f"{label}, after round {t}", how):
+        length = pace.length
+        while t < total and bad is None:
+            end = min(t + length, simulation.furthest(t))
+            start = time.perf_counter()
+            state, values, evaluated = simulation.advance(state, t, end)
+            pace.took(end - t, time.perf_counter() - start)
+            records.add(evaluated, values)
+            bad = _diverged(state)
+            t = end if bad is None else bad
+            if on_progress is not None:
+                message = None if bad is None else _explain(label, method, bad, total)
+                on_progress(Progress(label, t, total, _accuracy(records, data), now(), pace.speed, message))
+            if t < total and bad is None:
+                asked = gathered(pace.length, stop(), time.perf_counter() >= next_save)
+                length = int(asked[0, 0])
+                if asked[:, 1].any():
+                    save()
+                    raise Interrupted(result())
+                if asked[0, 2]:
+                    save()
+        save()
+        return result()
 
 
 def fingerprint(method: Any, model: Any, settings: Settings) -> dict[str, Any]:
@@ -253,18 +279,19 @@ def fingerprint(method: Any, model: Any, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _begin(
-    simulation: Simulation, folder: MethodFolder | None, what: dict[str, Any]
-) -> tuple[State, int, float, Records]:
+def _begin(simulation: Engine, folder: MethodFolder | None, what: dict[str, Any]) -> tuple[State, int, float, Records]:
     """A fresh start, or the checkpoint's (state, rounds done, seconds, records)."""
-    if folder is None or not folder.exists():
+    there = folder is not None and folder.exists()
+    if len(set(gathered(there)[:, 0])) > 1:
+        raise CgpflError("out: not all processes see the run's folder; it must be on a file system they share")
+    if folder is None or not there:
         return simulation.start(), 0, 0.0, Records()
-    state, facts, records = folder.load(jax.eval_shape(simulation.start))
+    state, facts, records = folder.load(simulation.shapes())
     for name in what | facts["run"]:
         was, now = facts["run"].get(name), what.get(name)
         if was != now:
             raise CgpflError(f"checkpoint {folder.path}: was run with {name} = {was!r}, now {now!r}; start a new run")
-    return state, facts["round"], facts["seconds"], records
+    return simulation.placed(state), facts["round"], facts["seconds"], records
 
 
 def _diverged(state: State) -> int | None:

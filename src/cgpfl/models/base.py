@@ -38,9 +38,7 @@ class Model:
 
     def loss(self, params: Params, batch: Batch) -> Array:
         """Weighted mean cross-entropy plus (l2/2)‖params‖²."""
-        entropy = _cross_entropy(self.apply(params, batch.x), batch.y)
-        mean = jnp.sum(entropy * batch.weight) / jnp.maximum(jnp.sum(batch.weight), 1.0)
-        return mean + self.penalty(params)
+        return mean_cross_entropy(self.apply(params, batch.x), batch) + self.penalty(params)
 
     def penalty(self, params: Params) -> Array | float:
         """The regulariser, (l2/2)‖params‖²."""
@@ -58,6 +56,46 @@ class Model:
     def settings(self) -> dict[str, Any]:
         """What was chosen about the architecture, beside the data's shape and classes."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("shape", "classes")}
+
+
+class Layered(Model):
+    """A model whose first layer is dense: logits = tail(rest, x·weightᵀ + bias).
+
+    Several steps on one minibatch then need only one pass over that layer (see :mod:`cgpfl.algorithms.moreau`).
+    """
+
+    def split(self, params: Params) -> tuple[Params, Params]:
+        """``params`` as (first layer, rest)."""
+        raise TypeError(f"{type(self).__name__} defines no split")
+
+    def join(self, first: Params, rest: Params) -> Params:
+        """The way back from :meth:`split`."""
+        raise TypeError(f"{type(self).__name__} defines no join")
+
+    def tail(self, rest: Params, hidden: Array) -> Array:
+        """Logits ``[B, classes]`` from the first layer's outputs ``[B, out]``."""
+        raise TypeError(f"{type(self).__name__} defines no tail")
+
+    def apply(self, params: Params, x: Array) -> Array:
+        """Logits ``[B, classes]`` of inputs ``x [B, *shape]``."""
+        first, rest = self.split(params)
+        return self.tail(rest, affine(first, x.reshape(x.shape[0], -1)))
+
+    def tail_loss(self, rest: Params, hidden: Array, batch: Batch) -> Array:
+        """The loss without its penalty, from the first layer's outputs."""
+        return mean_cross_entropy(self.tail(rest, hidden), batch)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its loss is the cross-entropy of those logits and the penalty, and nothing of that was changed."""
+        cls = type(self)
+        return (cls.apply, cls.loss, cls.penalty) == (Layered.apply, Model.loss, Model.penalty)
+
+
+def mean_cross_entropy(logits: Array, batch: Batch) -> Array:
+    """Weighted mean over the batch."""
+    entropy = _cross_entropy(logits, batch.y)
+    return jnp.sum(entropy * batch.weight) / jnp.maximum(jnp.sum(batch.weight), 1.0)
 
 
 def _cross_entropy(logits: Array, labels: Array) -> Array:

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from cgpfl.models.base import Model, Params, affine, dense
+from cgpfl.models.base import Layered, Model, Params, affine, dense
 
 
 @dataclass(frozen=True)
-class MLR(Model):
+class MLR(Layered):
     """l2-regularised multinomial logistic regression: the paper's strongly convex case."""
 
     l2: float = 1e-3
@@ -23,13 +23,21 @@ class MLR(Model):
         """One dense layer."""
         return dense(key, math.prod(self.shape), self.classes)
 
-    def apply(self, params: Params, x: Array) -> Array:
-        """Logits ``[B, classes]``."""
-        return affine(params, x.reshape(x.shape[0], -1))
+    def split(self, params: Params) -> tuple[Params, Params]:
+        """The layer, and nothing."""
+        return params, ()
+
+    def join(self, first: Params, rest: Params) -> Params:
+        """The layer."""
+        return first
+
+    def tail(self, rest: Params, hidden: Array) -> Array:
+        """The layer's outputs."""
+        return hidden
 
 
 @dataclass(frozen=True)
-class DNN(Model):
+class DNN(Layered):
     """One hidden layer of ReLUs: the paper's non-convex case."""
 
     hidden: int = 128
@@ -42,10 +50,17 @@ class DNN(Model):
             "output": dense(second, self.hidden, self.classes),
         }
 
-    def apply(self, params: Params, x: Array) -> Array:
-        """Logits ``[B, classes]``."""
-        hidden = jax.nn.relu(affine(params["hidden"], x.reshape(x.shape[0], -1)))
-        return affine(params["output"], hidden)
+    def split(self, params: Params) -> tuple[Params, Params]:
+        """The hidden layer and the output layer."""
+        return params["hidden"], params["output"]
+
+    def join(self, first: Params, rest: Params) -> Params:
+        """Both."""
+        return {"hidden": first, "output": rest}
+
+    def tail(self, rest: Params, hidden: Array) -> Array:
+        """ReLUs and the output layer."""
+        return affine(rest, jax.nn.relu(hidden))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+from jax import Array
 
 from cgpfl.algorithms.cgpfl import CGPFL, Server
 from cgpfl.contexts import Points
@@ -25,5 +26,5 @@ class CGPFLAtK(CGPFL):
         if self.k > self.slots(clients):
             raise CgpflError(f"{self.name}: k = {self.k:g}: must be at most half the clients, {self.slots(clients)}")
 
-    def _contexts(self, server: Server, points: Points) -> Server:
+    def _contexts(self, server: Server, points: Points, samples: Array) -> Server:
         return self._given(server, points, jnp.int32(self.k))

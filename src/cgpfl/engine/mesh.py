@@ -1,0 +1,72 @@
+"""Clients spread over devices, and over processes.
+
+Everything a client owns (its rows of the tables, its personal state) lies on one device of a row of devices;
+samples, keys and the server's state are on each of them. A client's work needs no other device; the server's
+step is where devices talk. Where the clients do not divide evenly, the last one is computed more than once
+and its copies are dropped: nobody's result depends on how many devices there are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from cgpfl.errors import CgpflError
+from cgpfl.tree import is_key
+
+AXIS = "clients"
+
+
+def row_of_devices(devices: int) -> Mesh | None:
+    """The first ``devices`` of JAX's devices; 0: all of them, of all processes. None for one: this process's own."""
+    there = jax.devices()
+    if devices == 1 or (devices == 0 and len(there) == 1):
+        return None
+    if devices not in range(len(there) + 1):
+        raise CgpflError(f"devices = {devices}: JAX finds {len(there)}; use 1..{len(there)}, or all")
+    return Mesh(np.array(there[: devices or len(there)]), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def split(mesh: Mesh) -> NamedSharding:
+    """The leading axis divided over the devices."""
+    return NamedSharding(mesh, PartitionSpec(AXIS))
+
+
+def everywhere(mesh: Mesh) -> NamedSharding:
+    """The same on each device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def filled(count: int, mesh: Mesh | None) -> int:
+    """Places for ``count`` clients such that every device has as many."""
+    return count if mesh is None else -(-count // mesh.size) * mesh.size
+
+
+def put(tree: Any, sharding: NamedSharding) -> Any:
+    """Host arrays, the same in every process, as global arrays."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, jax.Array) and is_key(value):
+            return jax.random.wrap_key_data(one(np.asarray(jax.random.key_data(value))))
+        whole = np.asarray(value)
+        return jax.make_array_from_callback(whole.shape, sharding, lambda at: whole[at])
+
+    return jax.tree.map(one, tree)
+
+
+def to_host(tree: Any, mesh: Mesh | None) -> Any:
+    """The tree with every leaf whole in this process, off the mesh; random keys stay keys."""
+    if mesh is None:
+        return tree
+
+    def one(value: Any) -> Any:
+        if is_key(value):
+            return jax.random.wrap_key_data(one(jax.random.key_data(value)))
+        whole = jax.jit(lambda v: v, out_shardings=everywhere(mesh))(value)
+        return jnp.asarray(np.asarray(whole.addressable_data(0)))
+
+    return jax.tree.map(one, tree)

@@ -1,0 +1,73 @@
+"""Personal states of many clients, kept off the device between rounds."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from cgpfl.tree import Tree
+
+CHUNK = 4096
+"""Clients copied at once to or from a file."""
+
+
+class Store:
+    """A tree of arrays ``[N, ...]`` in host memory or in a file, of which rows are taken and put.
+
+    A client that never took part has no row yet: memory and files are filled only as far as clients are known.
+    """
+
+    def __init__(self, like: Tree, clients: int, folder: Path | None = None) -> None:
+        """``like``: one client's state (shapes suffice). ``folder``: keep it in files there, not in memory."""
+        self.known = np.zeros(clients, bool)
+
+        def one(leaf: Any) -> np.ndarray:
+            shape = (clients, *leaf.shape)
+            if folder is None or 0 in shape:
+                return np.zeros(shape, leaf.dtype)  # the system gives memory when it is written to
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:  # has no name: gone when the process is
+                return np.memmap(file, leaf.dtype, "w+", shape=shape)
+
+        self.arrays = jax.tree.map(one, like)
+
+    def take(self, at: np.ndarray) -> Tree:
+        """Rows ``at [C]`` → leaves ``[C, ...]``; zeros for a client that is not known."""
+        return jax.tree.map(lambda a: a[at], self.arrays)
+
+    def put(self, at: np.ndarray, rows: Tree) -> None:
+        """Set rows ``at [C]``."""
+        for array, new in zip(jax.tree.leaves(self.arrays), jax.tree.leaves(rows), strict=True):
+            array[at] = np.asarray(new)
+        self.known[at] = True
+
+    def dump(self, folder: Path) -> None:
+        """Write the known clients' rows into the new ``folder``: ids.npy, 0.npy, 1.npy, …"""
+        folder.mkdir(parents=True)
+        ids = np.flatnonzero(self.known)
+        np.save(folder / "ids.npy", ids)
+        for i, array in enumerate(jax.tree.leaves(self.arrays)):
+            shape = (len(ids), *array.shape[1:])
+            if 0 in shape:
+                continue
+            file = np.lib.format.open_memmap(folder / f"{i}.npy", "w+", array.dtype, shape)
+            for start in range(0, len(ids), CHUNK):
+                file[start : start + CHUNK] = array[ids[start : start + CHUNK]]
+            file.flush()
+
+    def restore(self, folder: Path) -> None:
+        """Read what :meth:`dump` wrote."""
+        ids = np.load(folder / "ids.npy")
+        for i, array in enumerate(jax.tree.leaves(self.arrays)):
+            if array.size == 0 or not len(ids):
+                continue
+            file = np.load(folder / f"{i}.npy", mmap_mode="r")
+            if file.shape != (len(ids), *array.shape[1:]):
+                raise ValueError(f"{folder / f'{i}.npy'} has shape {file.shape}")
+            for start in range(0, len(ids), CHUNK):
+                array[ids[start : start + CHUNK]] = file[start : start + CHUNK]
+        self.known[ids] = True

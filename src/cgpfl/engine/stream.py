@@ -1,0 +1,276 @@
+"""Many clients, few at a time: personal states and samples stay on the host, a round's cohort visits the device.
+
+A round is the program of :mod:`cgpfl.engine.round` for a federation that is the cohort alone, so time and device
+memory grow with the cohort; the number of clients costs only the draw of the cohort and the server's own state.
+Draws, keys and the order of everything are those of :class:`~cgpfl.engine.simulate.Simulation`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from cgpfl.algorithms import Task
+from cgpfl.engine.blocks import auto_block, client_bytes
+from cgpfl.engine.cache import use_compilation_cache
+from cgpfl.engine.problem import (
+    Arrays,
+    Keys,
+    Part,
+    client_keys,
+    cohort_size,
+    draw_cohort,
+    host,
+    keys_of,
+    make_task,
+    round_keys,
+    with_public,
+)
+from cgpfl.engine.round import State, Static, clients_work, evaluate
+from cgpfl.engine.simulate import Traffic, traffic_of
+from cgpfl.engine.store import Store
+from cgpfl.tree import Tree, plain, typed, where
+
+EVALUATED = 1024
+"""Clients evaluated at once."""
+
+
+def _fresh(method: Any, task: Task, keys: Keys, ids: Array) -> Any:
+    """Clients' first states ``[C, ...]``."""
+    key = jax.random.split(keys.setup)[1]
+    return jax.vmap(lambda i: method.init_client(task, jax.random.fold_in(key, i)))(ids)
+
+
+def _states(method: Any, task: Task, keys: Keys, ids: Array, clients: Any, known: Array) -> Any:
+    """Clients' states: as stored, or the first one of a client that is not known yet."""
+    fresh = _fresh(method, task, keys, ids)
+    return jax.vmap(where)(known, typed(clients, fresh), fresh)
+
+
+@partial(jax.jit, static_argnames=("size",))
+def _cohort(keys: Keys, ids: Array, t: Array, size: int) -> Array:
+    return draw_cohort(round_keys(keys, t), ids, size)
+
+
+@partial(jax.jit, static_argnames=("static",), donate_argnames=("server", "clients"))
+def _round(
+    method: Any,
+    task: Task,
+    arrays: Arrays,
+    keys: Keys,
+    server: Any,
+    clients: Any,
+    known: Array,
+    t: Array,
+    dropout: Array,
+    static: Static,
+) -> tuple[Any, Any, Array, Array]:
+    """One round of the clients in ``arrays`` → (server, their states, how many answered, all finite)."""
+    task = with_public(task, arrays)
+    states = _states(method, task, keys, arrays.ids, clients, known)
+    of_round = round_keys(keys, t)
+    work = clients_work(method, task, arrays, of_round, State(server, states, t, t), dropout, static)
+    server = method.aggregate(server, work.uploads, work.cohort, of_round.server)
+    answered = (work.cohort.weights > 0).sum(dtype=jnp.int32)
+    return server, plain(work.clients), answered, work.finite
+
+
+@partial(jax.jit, static_argnames=("static",))
+def _evaluate(
+    method: Any,
+    task: Task,
+    arrays: Arrays,
+    keys: Keys,
+    server: Any,
+    clients: Any,
+    known: Array,
+    t: Array,
+    static: Static,
+) -> dict[str, Array]:
+    task = with_public(task, arrays)
+    states = _states(method, task, keys, arrays.ids, clients, known)
+    record = evaluate(method, task, arrays, round_keys(keys, t), State(server, states, t, t), static)
+    return {name: value for name, value in record.items() if name != "answers"}
+
+
+class Streamed:
+    """The engine of :class:`~cgpfl.engine.simulate.Simulation`, with ``state.clients`` a :class:`Store`.
+
+    The store is changed in place, and where a run stopped it holds what the last round left.
+    """
+
+    def __init__(
+        self,
+        method: Any,
+        data: Any,
+        model: Any,
+        *,
+        rounds: int,
+        seed: int = 0,
+        eval_every: int = 1,
+        participation: float = 1.0,
+        dropout: float = 0.0,
+        clients_per_block: int = 0,
+        folder: Path | None = None,
+    ) -> None:
+        """``folder``: keep personal states in a file there, not in memory."""
+        use_compilation_cache()
+        self.method, self.data, self.rounds, self.eval_every = method, data, rounds, eval_every
+        self.folder = folder
+        self.keys = keys_of(seed)
+        self.task = make_task(model, self.keys, data.clients)
+        self.dropout = np.float32(dropout)
+        size = client_bytes(model, self.task.initial)
+        self.static = self._program(cohort_size(participation, data.clients), dropout > 0, clients_per_block, size)
+        self._evaluation = self._program(min(EVALUATED, data.clients), False, clients_per_block, size)
+        self._ids = jnp.asarray(data.ids)
+
+    def start(self) -> State:
+        """The state before the first round."""
+        _, server = jax.jit(self._first)(self.keys)
+        return State(server, self._store(), jnp.int32(0), jnp.int32(-1))
+
+    def shapes(self) -> State:
+        """The form of a state, with a store that knows nobody."""
+        _, server = jax.eval_shape(self._first, self.keys)
+        return State(server, self._store(), jnp.int32(0), jnp.int32(-1))
+
+    def whole(self, state: State) -> State:
+        """The state as it is saved."""
+        return state
+
+    def placed(self, state: State) -> State:
+        """A saved state, to go on with."""
+        return state
+
+    def alone(self) -> Streamed:
+        """The same run, for what is asked of it afterwards."""
+        return self
+
+    def furthest(self, start: int) -> int:
+        """The last round a block from ``start`` may reach: any."""
+        return self.rounds
+
+    def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:
+        """Run rounds ``start``..``stop`` (counted from 0, stop exclusive) → (state, records, evaluated rounds)."""
+        server, store, answers = state.server, state.clients, int(state.answers)
+        records: list[dict[str, np.ndarray]] = []
+        due: list[int] = []
+        visit = self._visit(start)
+        for t in range(start, stop):
+            at, arrays = visit
+            server, clients, answered, finite = _round(
+                *(self.method, self.task, arrays, self.keys, server, store.take(at), store.known[at]),
+                *(np.int32(t), self.dropout, self.static),
+            )
+            if t + 1 < stop:
+                visit = self._visit(t + 1)  # gathered while the device works
+            store.put(at, clients)
+            answers += int(answered)
+            state = State(server, store, jnp.int32(answers), jnp.int32(-1))
+            if not finite:
+                return state._replace(diverged=jnp.int32(t)), _joined(records), due
+            if (t + 1) % self.eval_every == 0 or t + 1 == self.rounds:
+                record = {**self._evaluate(state, t), "answers": np.array(answers, np.int32)}
+                if not np.isfinite(record["train_loss"]).all():
+                    return state._replace(diverged=jnp.int32(t)), _joined(records), due
+                records.append(record)
+                due.append(t + 1)
+        return state, _joined(records), due
+
+    def traffic(self) -> Traffic:
+        """Bytes and gradients of one client in one round, from the shapes of what is sent."""
+        client, server = jax.eval_shape(self._first, self.keys)
+        return traffic_of(self.method, self.task, jax.eval_shape(lambda: self._part(np.arange(1))), server, client)
+
+    def personal(self, state: State, i: int) -> Tree:
+        """Parameters of the model client ``i`` uses, as of the last round."""
+        at = np.array([i])
+        arrays, keys = self._part(at), self.keys
+        task = with_public(self.task, arrays)
+        known, stored = jnp.asarray(state.clients.known[at]), state.clients.take(at)
+        client = jax.tree.map(lambda v: v[0], _states(self.method, task, keys, arrays.ids, stored, known))
+        own = client_keys(round_keys(keys, self.rounds - 1), arrays.ids[0])
+        view = arrays.view(arrays.train.rows[0], arrays.train.counts[0])
+        message = self.method.send(state.server, arrays.ids[0])
+        return self.method.personal(task, message, client, view, own.personal)
+
+    def _program(self, clients: int, drops: bool, block: int, size: int) -> Static:
+        block = block or auto_block(size, clients)
+        return Static(clients=clients, cohort=clients, drops=drops, block=block, capacity=1)
+
+    def _first(self, keys: Keys) -> tuple[Any, Any]:
+        """A client's and the server's first state."""
+        public = self.data.public
+        task = self.task if public is None else with_public(self.task, self._part(np.arange(1)))
+        client = jax.tree.map(lambda v: v[0], plain(_fresh(self.method, task, keys, self._ids[:1])))
+        return client, self.method.init_server(task, jax.random.split(keys.setup)[0])
+
+    def _store(self) -> Store:
+        client, _ = jax.eval_shape(self._first, self.keys)
+        return Store(client, self.data.clients, self.folder)
+
+    def _visit(self, t: int) -> tuple[np.ndarray, Arrays]:
+        """Who is asked in round ``t``, and their samples on the device."""
+        at = np.asarray(_cohort(self.keys, self._ids, np.int32(t), self.static.cohort))
+        return at, self._part(at)
+
+    def _part(self, at: np.ndarray, evaluated: bool = False) -> Arrays:
+        """A federation of the clients ``at`` alone; with their test samples if they are to be ``evaluated``."""
+        data = self.data
+        public = np.zeros(0, np.int32) if data.public is None else data.public
+        tables = [data.train, data.test, data.validation] if evaluated else [data.train]
+        rows, first = [public], len(public)
+        parts: list[Any] = []
+        for table in tables:
+            if table is None:
+                parts.append(None)
+                continue
+            own = table.rows[at]
+            parts.append(
+                Part(jnp.arange(first, first + own.size, dtype=jnp.int32).reshape(own.shape), table.counts[at])
+            )
+            rows.append(own.ravel())
+            first += own.size
+        taken = np.concatenate(rows)
+        return Arrays(
+            x=jnp.asarray(data.x[taken]),
+            y=jnp.asarray(data.y[taken]),
+            scale=jnp.float32(data.scale),
+            shift=jnp.float32(data.shift),
+            ids=self._ids[at],
+            train=parts[0],
+            test=parts[1] if evaluated else parts[0],
+            validation=parts[2] if evaluated else None,
+            public=None if data.public is None else jnp.arange(len(public), dtype=jnp.int32),
+        )
+
+    def _evaluate(self, state: State, t: int) -> dict[str, np.ndarray]:
+        """The record of round ``t``: every client, some at a time."""
+        n, size, blocks = self.data.clients, self._evaluation.clients, []
+        for start in range(0, n, size):
+            at = np.minimum(np.arange(start, start + size), n - 1)  # the last block repeats the last client
+            record = host(
+                _evaluate(
+                    *(self.method, self.task, self._part(at, evaluated=True), self.keys, state.server),
+                    *(state.clients.take(at), state.clients.known[at], np.int32(t), self._evaluation),
+                )
+            )
+            blocks.append((record, min(size, n - start)))
+        facts = self.method.report(state.server)
+        per_client = {k for k in blocks[0][0] if k == "context" or k not in facts}
+        return {
+            k: np.concatenate([record[k][:kept] for record, kept in blocks]) if k in per_client else v
+            for k, v in blocks[0][0].items()
+        }
+
+
+def _joined(records: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Records of rounds → ``{name: [evaluations, ...]}``."""
+    return {k: np.stack([np.asarray(r[k]) for r in records]) for k in records[0]} if records else {}

@@ -1,0 +1,56 @@
+"""Where a run's clients live: on a device, on several, or in host memory with a cohort on the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from cgpfl.data import FederatedData
+from cgpfl.engine.blocks import SHARE_OF_MEMORY, memory
+from cgpfl.engine.problem import cohort_size, keys_of, make_task, shapes_of, with_public
+from cgpfl.engine.processes import several
+from cgpfl.engine.simulate import Simulation
+from cgpfl.engine.stream import Streamed
+from cgpfl.errors import CgpflError
+from cgpfl.tree import nbytes, plain
+
+Engine = Simulation | Streamed
+
+
+def engine_for(
+    method: Any,
+    data: FederatedData,
+    model: Any,
+    *,
+    devices: int | str = 1,
+    store: str = "auto",
+    folder: Path | None = None,
+    **settings: Any,
+) -> Engine:
+    """The engine of a run.
+
+    ``devices``: how many share the clients, or "all". ``store``: where personal states are between rounds –
+    "device", "host", "disk" (in ``folder``), or "auto": the host's memory if few of many clients take part in a
+    round and all would not fit on the device.
+    """
+    alone = devices == 1 and not several()
+    if store == "auto":
+        few = cohort_size(settings.get("participation", 1.0), data.clients) < data.clients
+        store = "host" if alone and few and not fits(method, data, model) else "device"
+    if store == "device":
+        wanted = 0 if devices == "all" or several() else int(devices)
+        return Simulation(method, data, model, devices=wanted, **settings)
+    if not alone:
+        raise CgpflError(f'store = "{store}": goes with one device and one process; use "device" with several')
+    if store == "disk" and folder is None:
+        raise CgpflError('store = "disk": needs a run folder to keep the file in; give out')
+    return Streamed(method, data, model, folder=folder if store == "disk" else None, **settings)
+
+
+def fits(method: Any, data: FederatedData, model: Any) -> bool:
+    """Whether everybody's state and samples fit on the default device."""
+    task, arrays = make_task(model, keys_of(0), data.clients), shapes_of(data)
+    client = jax.eval_shape(lambda a: plain(method.init_client(with_public(task, a), jax.random.key(0))), arrays)
+    return 3 * data.clients * nbytes(client) + data.x.nbytes <= SHARE_OF_MEMORY * memory()

@@ -1,0 +1,116 @@
+"""Clients shared by several devices: the same result as on one."""
+
+import jax
+import numpy as np
+import pytest
+
+import cgpfl
+from cgpfl.algorithms import get_method
+from cgpfl.engine import Simulation
+from cgpfl.engine.mesh import filled, row_of_devices
+from cgpfl.engine.round import advance
+from cgpfl.errors import CgpflError
+from cgpfl.experiment.checkpoint import MethodFolder
+from cgpfl.experiment.run import Settings, checked, run_method
+from cgpfl.models import as_model
+
+pytestmark = pytest.mark.skipif(len(jax.devices()) < 3, reason="needs three devices")
+RUN = {"rounds": 5, "eval_every": 2}
+
+
+def through(simulation):
+    """A run from start to end → (state, records)."""
+    state, t, blocks = simulation.start(), 0, []
+    while t < simulation.rounds:
+        stop = simulation.furthest(t)
+        state, records, _ = simulation.advance(state, t, stop)
+        blocks.append(records)
+        t = stop
+    return simulation.whole(state), {k: np.concatenate([b[k] for b in blocks]) for k in blocks[0]}
+
+
+def same(one, other):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        if jax.numpy.issubdtype(a.dtype, jax.dtypes.prng_key):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("devices", [2, 3])
+@pytest.mark.parametrize("method", ["cgpfl", "cgpfl-heur", "ifca", "l2sgd"])
+def test_a_run_on_several_devices_is_the_run_on_one(digits, mlr, method, devices):
+    """Eight clients on three devices: nine places, one of them a copy that must not count."""
+    method = get_method(method)
+    one, records = through(Simulation(method, digits, mlr, **RUN))
+    many, others = through(Simulation(method, digits, mlr, devices=devices, **RUN))
+    same(one, many)
+    assert records.keys() == others.keys()
+    for name, values in records.items():
+        assert values.shape == others[name].shape
+        np.testing.assert_allclose(values, others[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_some_clients_of_a_round_on_several_devices(digits, mlr):
+    """A cohort of five on three devices; some do not answer."""
+    settings = {**RUN, "participation": 0.6, "dropout": 0.3}
+    method = get_method("cgpfl", {"warmup": 0, "contexts": 2})
+    one, records = through(Simulation(method, digits, mlr, **settings))
+    many, others = through(Simulation(method, digits, mlr, devices=3, **settings))
+    same(one, many)
+    np.testing.assert_array_equal(records["context"], others["context"])
+    np.testing.assert_array_equal(records["answers"], others["answers"])
+
+
+def test_each_device_has_its_own_clients_alone(digits, mlr):
+    simulation = Simulation(get_method("pfedme"), digits, mlr, devices=3, **RUN)
+    for state in (simulation.start(), simulation.advance(simulation.start(), 0, 2)[0]):
+        leaf = jax.tree.leaves(state.clients)[0]
+        assert leaf.shape[0] == 9
+        assert [s.data.shape[0] for s in leaf.addressable_shards] == [3, 3, 3]
+        assert jax.tree.leaves(state.server)[0].is_fully_replicated
+    parts = (simulation.method, simulation.task, simulation.arrays, simulation.keys, state)
+    schedule = tuple(np.int32(v) for v in (0, 1, 9, 9))
+    text = advance.lower(*parts, schedule, simulation.dropout, simulation.static).compile().as_text()
+    assert "all-gather" in text  # the uploads, for the server's step
+
+
+def test_a_state_is_saved_without_copies_and_placed_again(digits, mlr):
+    simulation = Simulation(get_method("pfedme"), digits, mlr, devices=3, **RUN)
+    state, _, _ = simulation.advance(simulation.start(), 0, 2)
+    whole = simulation.whole(state)
+    assert jax.tree.leaves(whole.clients)[0].shape[0] == 8
+    assert jax.tree.map(lambda a, b: a.shape == b.shape, whole, simulation.shapes())
+    again, _, _ = simulation.advance(simulation.placed(whole), 2, 5)
+    straight, _ = through(Simulation(get_method("pfedme"), digits, mlr, **RUN))
+    same(simulation.whole(again), straight)
+
+
+def test_a_run_goes_on_with_other_devices(digits, tmp_path):
+    whole = cgpfl.run("cgpfl", digits, rounds=12, eval_every=4)
+    method = checked(get_method("cgpfl"), digits, Settings(rounds=12))
+    model, folder = as_model("mlr", digits.shape, digits.classes), MethodFolder(tmp_path / "methods" / "cgpfl")
+    first = Settings(rounds=12, eval_every=4, devices=3)
+    with pytest.raises(KeyboardInterrupt):
+        run_method(method, digits, model, first, label="cgpfl", folder=folder, stop=lambda: True)
+    second = Settings(rounds=12, eval_every=4, devices=2)
+    result = run_method(method, digits, model, second, label="cgpfl", folder=folder)
+    assert result.rounds == 12
+    assert result.accuracy == pytest.approx(whole.accuracy)
+    np.testing.assert_array_equal(result.contexts.assignment, whole.contexts.assignment)
+    x = digits.x[:5]
+    np.testing.assert_allclose(
+        result.personal_model(7).logits(x), whole.personal_model(7).logits(x), rtol=1e-3, atol=1e-4
+    )
+
+
+def test_devices_that_are_not_there(digits, mlr):
+    with pytest.raises(CgpflError, match=r"devices = 9: JAX finds 3; use 1\.\.3, or all"):
+        Simulation(get_method("fedavg"), digits, mlr, devices=9, **RUN)
+    assert row_of_devices(1) is None
+    assert row_of_devices(0).size == len(jax.devices())
+
+
+def test_places_fill_the_devices():
+    row = row_of_devices(3)
+    assert [filled(n, row) for n in (1, 3, 4, 9)] == [3, 3, 6, 9]
+    assert filled(4, None) == 4

@@ -1,0 +1,138 @@
+"""Several real processes over loopback: the same result as one, and what happens when one is lost."""
+
+import json
+import socket
+import time
+
+import numpy as np
+import pytest
+
+from cgpfl.engine import processes
+from cgpfl.errors import CgpflError
+from cgpfl.experiment.checkpoint import MethodFolder
+from helpers import cgpfl, start
+
+RUN = ("run", "--method", "cgpfl", "--clients", "10", "--set", "data.contexts=2")
+PATIENCE = 180
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def together(count, *args):
+    """``count`` processes of one run."""
+    spread = [f"--coordinator=127.0.0.1:{free_port()}", f"--processes={count}"]
+    return [start(*args, *spread, f"--process-id={i}") for i in range(count)]
+
+
+def end(running):
+    """(exit code, output, errors) of each."""
+    try:
+        return [(p.returncode, *out) for p in running for out in [p.communicate(timeout=PATIENCE)]]
+    finally:
+        for p in running:
+            p.kill()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    out = tmp_path_factory.mktemp("alone") / "run"
+    cgpfl(*RUN, "--rounds", "12", "--out", out)
+    return json.loads((out / "summary.json").read_text())["methods"]["cgpfl"]
+
+
+def same(summary, expected):
+    assert summary["contexts"]["assignment"] == expected["contexts"]["assignment"]
+    for name in ("pooled", "mean", "worst_tenth"):
+        assert summary["accuracy"][name] == pytest.approx(expected["accuracy"][name], abs=1e-6)
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_several_processes_are_one_run(alone, tmp_path, count):
+    """Ten clients on two and on four processes, of which four do not divide ten."""
+    out = tmp_path / "run"
+    (first, *others) = end(together(count, *RUN, "--rounds", "12", "--out", out))
+    assert first[0] == 0, first[2]
+    assert "cgpfl" in first[1]
+    for code, printed, _ in others:
+        assert code == 0
+        assert [line for line in printed.splitlines() if not line.startswith("[Gloo]")] == []  # one of them talks
+    same(json.loads((out / "summary.json").read_text())["methods"]["cgpfl"], alone)
+
+
+@pytest.mark.parametrize("killed", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_lost_process_ends_the_others_and_the_run_goes_on_with_fewer(alone, tmp_path, killed):
+    out = tmp_path / "run"
+    running = together(2, *RUN, "--rounds", "1000000", "--set", "checkpoint_seconds=0", "--out", out)
+    state = out / "methods" / "cgpfl" / "state.safetensors"
+    deadline = time.monotonic() + PATIENCE
+    while not state.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert state.exists()
+    running[killed].kill()
+    found = end(running)
+    code, _, errors = found[1 - killed]
+    assert code == 2
+    assert "another process was lost" in errors
+    assert f"cgpfl resume {out}" in errors
+
+    folder = MethodFolder(state.parent)
+    done = folder.facts()["round"]
+    one = start("resume", out)
+    deadline = time.monotonic() + PATIENCE
+    while folder.facts()["round"] <= done and time.monotonic() < deadline:
+        time.sleep(0.1)
+    one.terminate()
+    ((code, _, errors),) = end([one])
+    assert code == 130
+    assert f"Continue with: cgpfl resume {out}" in errors
+    assert folder.facts()["round"] > done
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--coordinator", "here:1"], "--coordinator: needs --processes and --process-id, too (or is auto)"),
+        (["--processes", "2"], "--processes, --process-id: only go with --coordinator"),
+        (
+            ["--coordinator", "nowhere", "--processes", "2", "--process-id", "0"],
+            "must be host:port of process 0, or auto",
+        ),
+        (["--coordinator", "a:1", "--processes", "2", "--process-id", "2"], "--process-id 2: must be in 0..1"),
+        (["--devices", "none"], "--devices none: must be a number from 1, or all"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, given, message):
+    done = cgpfl(*RUN, "--out", tmp_path / "run", *given, code=2)
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_processes_need_a_folder_they_share():
+    done = cgpfl(*RUN, "--coordinator", f"127.0.0.1:{free_port()}", "--processes", "1", "--process-id", "0", code=2)
+    assert "--coordinator: needs --out, a folder that all processes see" in done.stderr
+
+
+def test_one_process_agrees_with_itself():
+    assert processes.gathered(3, True).tolist() == [[3, 1]]
+    seen = []
+    processes.by_the_first(lambda: seen.append(1))
+    assert seen == [1]
+
+
+def test_what_the_first_cannot_do_stops_all(monkeypatch):
+    """As each process sees it."""
+
+    def fail():
+        raise CgpflError("out there: exists already")
+
+    for first, message in ((True, "out there: exists already"), (False, "process 0 could not go on")):
+        monkeypatch.setattr(processes, "several", lambda: True)
+        monkeypatch.setattr(processes, "is_first", lambda first=first: first)
+        monkeypatch.setattr(processes, "gathered", lambda *numbers: np.array([[1], [0]]))
+        with pytest.raises(CgpflError, match=message):
+            processes.by_the_first(fail)

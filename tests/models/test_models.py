@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from cgpfl.batch import Batch
 from cgpfl.errors import CgpflError
 from cgpfl.models import CNN, DNN, MLR, as_model, nets
-from cgpfl.models.nets import gathered_times, max_pool, patches_times, rows_times
+from cgpfl.models.nets import gathered_times, max_pool, pooled_times, rows_times
 from helpers import Instead
 
 
@@ -40,16 +40,18 @@ def test_cnn_takes_images_of_many_sizes(shape):
 
 
 @jax.default_matmul_precision("highest")  # a GPU would round to tf32
-@pytest.mark.parametrize("convolve", [patches_times, gathered_times, rows_times])
-@pytest.mark.parametrize(("kernel", "colours"), [(5, 3), (3, 1)])
-def test_every_form_is_a_convolution(convolve, kernel, colours):
+@pytest.mark.parametrize("convolve", [gathered_times, rows_times, pooled_times])
+@pytest.mark.parametrize("shape", [(9, 7), (10, 10), (8, 9)])
+@pytest.mark.parametrize(("kernel", "colours"), [(5, 3), (3, 1), (4, 2), (2, 1)])
+def test_every_form_is_a_convolution(convolve, kernel, colours, shape):
     rng = np.random.default_rng(0)
-    images = jnp.asarray(rng.standard_normal((2, 9, 7, colours)), jnp.float32)
+    images = jnp.asarray(rng.standard_normal((2, *shape, colours)), jnp.float32)
     weight = jnp.asarray(rng.standard_normal((kernel, kernel, colours, 4)), jnp.float32)
     bias = jnp.asarray(rng.standard_normal(4), jnp.float32)
     oracle = jax.lax.conv_general_dilated(images, weight, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
     layer = {"weight": weight.reshape(-1, 4).T, "bias": bias}
-    np.testing.assert_allclose(convolve(layer, images, kernel), oracle + bias, atol=1e-4)
+    expected = max_pool(oracle + bias) if convolve is pooled_times else oracle + bias
+    np.testing.assert_allclose(convolve(layer, images, kernel), expected, atol=1e-4)
 
 
 @jax.default_matmul_precision("highest")
@@ -67,7 +69,7 @@ def test_cnn_learns_the_same_from_every_form(monkeypatch):
                 patch.setattr(nets, name, None)
             return jax.jit(jax.vmap(jax.value_and_grad(model.loss), in_axes=(0, None)))(params, some)
 
-    loss, gradient = learn("gpu", ["patches_times"])
+    loss, gradient = learn("gpu", ["pooled_times"])
     expected = learn("cpu", ["gathered_times", "rows_times"])
     np.testing.assert_allclose(loss, expected[0], rtol=1e-5)
     assert all(float(jnp.abs(g).max()) > 1e-3 for g in jax.tree.leaves(gradient))

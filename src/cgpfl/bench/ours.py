@@ -14,6 +14,7 @@ from cgpfl.bench.work import Case, Rule, federation, method_of, model_of, rule_o
 from cgpfl.data import FederatedData
 from cgpfl.engine import Simulation, State
 from cgpfl.engine.problem import client_keys, host, round_keys
+from cgpfl.engine.where import enough_devices
 from cgpfl.errors import CgpflError
 
 FOREVER = 10**6
@@ -39,7 +40,10 @@ class Ours:
         self.data: FederatedData = federation(case)
         self.rule: Rule = rule_of(case)
         model = model_of(case.model)
-        self.simulation = Simulation(method_of(case.method), self.data, model, rounds=FOREVER, eval_every=FOREVER)
+        devices = enough_devices(model, self.data.clients)
+        self.simulation = Simulation(
+            method_of(case.method), self.data, model, rounds=FOREVER, eval_every=FOREVER, devices=devices
+        )
         self.state: State = self.simulation.start()
         self.round = 0
 
@@ -57,7 +61,7 @@ class Ours:
 
     def client_rounds(self, clients: int) -> ClientRounds:
         """The first round of the first ``clients`` clients, from the engine's keys, in full precision."""
-        s = self.simulation
+        s = self.simulation.alone()
 
         def one(i: Array, start: State, task: Any, arrays: Any) -> Any:
             own = client_keys(round_keys(s.keys, 0), arrays.ids[i])

@@ -29,6 +29,8 @@ def over_clients(f: Callable[..., Any], args: Any, block: int) -> Any:
     n = jax.tree.leaves(args)[0].shape[0]
     if block >= n:
         return jax.vmap(f)(*args)
+    if block == 1:  # without an axis of one (CNN on two cores: 4.3 → 3.5 s a round)
+        return jax.lax.map(lambda a: f(*a), args)
     return jax.lax.map(lambda a: f(*a), args, batch_size=block)
 
 
@@ -70,7 +72,7 @@ def auto_block(client_bytes: int, cohort: int) -> int:
 
 
 def client_bytes(model: Any, params: Tree, samples: int = 20) -> int:
-    """What one client's step has to hold: its model, or on a CPU the largest array made on the way to the loss.
+    """What one client's step has to hold: its model, or on a CPU twice the largest array made on the way to the loss.
 
     What a convolution unfolds of a minibatch is many times its input: few clients' fit in a cache (CNN,
     20 clients on two cores: 1.7 → 0.9 s a round). An array no larger than the minibatch does not count.
@@ -81,7 +83,7 @@ def client_bytes(model: Any, params: Tree, samples: int = 20) -> int:
     batch = Batch(inputs, jnp.zeros(samples, jnp.int32), jnp.ones(samples))
     steps = jax.make_jaxpr(model.loss)(params, batch).eqns
     largest = max((math.prod(v.aval.shape) * 4 for step in steps for v in step.outvars), default=0)
-    return max(nbytes(params), largest if largest > inputs.nbytes else 0)
+    return max(nbytes(params), 2 * largest if largest > inputs.nbytes else 0)
 
 
 def memory() -> int:

@@ -8,6 +8,8 @@ and its copies are dropped: nobody's result depends on how many devices there ar
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -19,6 +21,17 @@ from cgpfl.errors import CgpflError
 from cgpfl.tree import is_key
 
 AXIS = "clients"
+
+
+def a_device_a_core() -> None:
+    """Let JAX see each core of a CPU as a device, unless the user chose or it has looked already.
+
+    What does not ask for several uses the first, and all cores.
+    """
+    chosen = jax.config.values["jax_num_cpu_devices"] > 0 or "device_count" in os.environ.get("XLA_FLAGS", "")
+    if not chosen:
+        with suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
 
 
 def row_of_devices(devices: int) -> Mesh | None:

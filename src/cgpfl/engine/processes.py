@@ -25,6 +25,7 @@ def join(coordinator: str, processes: int | None = None, process: int | None = N
     ``coordinator``: host:port of the first process, or "auto" where SLURM, Open MPI or a cloud says who is who.
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_num_cpu_devices", 1)  # a process is a device, where there are no accelerators
     given: dict[str, Any] = {}
     if coordinator != "auto":
         if processes is None or process is None:

@@ -86,7 +86,7 @@ class Settings:
     participation: float = hyper(1.0, "share of the clients asked in a round", above=0, high=1)
     dropout: float = hyper(0.0, "chance that a client asked does not answer", low=0, high=0.99)
     clients_per_block: int = hyper(0, "clients computed at once; 0 = what fits", low=0)
-    devices: int | str = hyper(1, "devices that share the clients", kind=int, low=1, words=("all",))
+    devices: int | str = hyper("auto", "devices that share the clients", kind=int, low=1, words=("auto", "all"))
     store: str = hyper("auto", "where personal states are between rounds", words=("auto", "device", "host", "disk"))
 
     def engine(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def run(
     participation: float = 1.0,
     dropout: float = 0.0,
     clients_per_block: int = 0,
-    devices: int | str = 1,
+    devices: int | str = "auto",
     store: str = "auto",
     out: str | Path | None = None,
     resume: bool = False,
@@ -124,9 +124,9 @@ def run(
     ``eval_every``: rounds between evaluations (0 = about 100 in the run; the last is always evaluated).
     ``participation``: share of the clients asked in a round. ``dropout``: chance that one asked does not
     answer. ``clients_per_block``: clients computed at once (0 = what fits). ``devices``: how many share the
-    clients, or "all". ``store``: where personal states are between rounds: "device", "host", "disk" (a file in
-    ``out``), or "auto". ``out``: a run folder, with checkpoints; with ``resume=True`` a run there is continued.
-    ``on_progress`` is called after every block.
+    clients, "all", or "auto": one, or a CPU's cores if that is faster. ``store``: where personal states are
+    between rounds: "device", "host", "disk" (a file in ``out``), or "auto". ``out``: a run folder, with
+    checkpoints; with ``resume=True`` a run there is continued. ``on_progress`` is called after every block.
 
     >>> import cgpfl
     >>> data = cgpfl.make_data("digits", "rotation", seed=0)

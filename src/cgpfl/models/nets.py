@@ -102,24 +102,52 @@ class CNN(Model):
         images = x[..., None] if x.ndim == 3 else x
         pad = self.kernel // 2 if min(self.shape[:2]) < 16 else 0
         for name in ("conv1", "conv2"):
-            # On an accelerator what is read from the images once costs least (an H200, a training step of 200
-            # clients: 16.3 → 10.5 ms); on a CPU the plain form does.
-            plain = jax.default_backend() == "cpu"
-            convolve = patches_times if plain else gathered_times if name == "conv1" else rows_times
             images = jnp.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+            if jax.default_backend() == "cpu":
+                images = jax.nn.relu(pooled_times(params[name], images, self.kernel))
+                continue
+            # On an accelerator what is read from the images once costs least (an H200, a training step of 200
+            # clients: 16.3 → 10.5 ms).
+            convolve = gathered_times if name == "conv1" else rows_times
             images = max_pool(jax.nn.relu(convolve(params[name], images, self.kernel)))
         return images
 
 
-def patches_times(layer: Params, images: Array, kernel: int) -> Array:
-    """A convolution as every ``kernel × kernel`` window times a matrix: ``[B, H, W, C]`` → ``[B, H', W', out]``."""
-    height, width = (side - kernel + 1 for side in images.shape[1:3])
-    windows = [images[:, i : i + height, j : j + width, :] for i in range(kernel) for j in range(kernel)]
-    return affine(layer, jnp.concatenate(windows, axis=-1))
+def pooled_times(layer: Params, images: Array, kernel: int) -> Array:
+    """A convolution and 2×2 max-pooling: ``[B, H, W, C]`` → ``[B, H'/2, W'/2, out]``, H' = H − kernel + 1.
+
+    The four outputs that are pooled are computed as one product: each window of ``kernel + 1`` pixels, in blocks of
+    2×2 pixels, times the kernel in its four places (on a CPU: a third of the memory, longer rows, and the maximum is
+    over neighbours; a training step 1.9 → 1.4 ms, 2.2 → 1.4 on one core).
+    """
+    out, colours = layer["weight"].shape[0], images.shape[3]
+    weight = layer["weight"].reshape(out, kernel, kernel, colours)
+    odd = 1 - kernel % 2  # an even kernel is an odd one with zeros
+    height, width = ((side - kernel + 1) // 2 for side in images.shape[1:3])
+    blocks = (kernel + odd + 1) // 2  # of 2×2 pixels in a window, along each side
+    rows, columns = 2 * (height + blocks - 1), 2 * (width + blocks - 1)
+    missing = [
+        (0, 0),
+        *((0, max(0, n - side)) for n, side in zip((rows, columns), images.shape[1:3], strict=True)),
+        (0, 0),
+    ]
+    images = _blocks(jnp.pad(images, missing)[:, :rows, :columns])
+    windows = [images[:, i : i + height, j : j + width] for i in range(blocks) for j in range(blocks)]
+    places = [jnp.pad(weight, ((0, 0), (i, 1 - i + odd), (j, 1 - j + odd), (0, 0))) for i in range(2) for j in range(2)]
+    four = _blocks(jnp.concatenate(places)).reshape(4 * out, -1)
+    products = jax.lax.dot_general(jnp.concatenate(windows, axis=-1), four, (((3,), (1,)), ((), ())))
+    return products.reshape(*products.shape[:3], 4, out).max(axis=3) + layer["bias"]
+
+
+def _blocks(images: Array) -> Array:
+    """Blocks of 2×2 pixels side by side: ``[B, 2h, 2w, C]`` → ``[B, h, w, 4C]``."""
+    batch, height, width, colours = images.shape
+    parts = images.reshape(batch, height // 2, 2, width // 2, 2, colours).transpose(0, 1, 3, 2, 4, 5)
+    return parts.reshape(batch, height // 2, width // 2, 4 * colours)
 
 
 def gathered_times(layer: Params, images: Array, kernel: int) -> Array:
-    """The same, the windows by one gather: for images that need no gradient."""
+    """A convolution, ``[B, H, W, C]`` → ``[B, H', W', out]``, its windows by one gather (no gradient of images)."""
     _, height, width, colours = images.shape
     rows, columns = np.arange(height - kernel + 1), np.arange(width - kernel + 1)
     inside = np.arange(kernel)
@@ -130,7 +158,7 @@ def gathered_times(layer: Params, images: Array, kernel: int) -> Array:
 
 
 def rows_times(layer: Params, images: Array, kernel: int) -> Array:
-    """The same from windows of one row: one product for all rows of the kernel, then a sum of shifted parts."""
+    """A convolution from windows of one row: one product for all rows of the kernel, then a sum of shifted parts."""
     height, width = (side - kernel + 1 for side in images.shape[1:3])
     windows = jnp.concatenate([images[:, :, j : j + width, :] for j in range(kernel)], axis=-1)
     out = layer["weight"].shape[0]

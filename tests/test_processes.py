@@ -102,6 +102,10 @@ def test_a_lost_process_ends_the_others_and_the_run_goes_on_with_fewer(alone, tm
             "must be host:port of process 0, or auto",
         ),
         (["--coordinator", "a:1", "--processes", "2", "--process-id", "2"], "--process-id 2: must be in 0..1"),
+        (
+            ["--coordinator", "a:1", "--devices", "2"],
+            "--devices: several processes use all their devices; leave it out",
+        ),
         (["--devices", "none"], "--devices none: must be a number from 1, or all"),
     ],
 )
@@ -115,6 +119,26 @@ def test_mistakes_are_one_line(tmp_path, given, message):
 def test_processes_need_a_folder_they_share():
     done = cgpfl(*RUN, "--coordinator", f"127.0.0.1:{free_port()}", "--processes", "1", "--process-id", "0", code=2)
     assert "--coordinator: needs --out, a folder that all processes see" in done.stderr
+
+
+def test_processes_of_other_problems_do_not_run_together(tmp_path):
+    args = [[*RUN, "--rounds", "12", "--out", tmp_path / "run", "--seed", str(seed)] for seed in (0, 1)]
+    spread = [f"--coordinator=127.0.0.1:{free_port()}", "--processes=2"]
+    found = end([start(*own, *spread, f"--process-id={i}") for i, own in enumerate(args)])
+    assert [code for code, _, _ in found] == [2, 2]
+    assert all("run: not the same in all processes" in errors for _, _, errors in found)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mistake_in_one_process_ends_the_others(tmp_path):
+    spread = [f"--coordinator=127.0.0.1:{free_port()}", "--processes=2", "--out", tmp_path / "run"]
+    good = start("run", "--method", "fedavg", *spread, "--process-id=0")
+    bad = start("run", "--method", "fedavg", "--data", tmp_path / "no.npz", *spread, "--process-id=1")
+    (first, _, errors), (second, _, why) = end([good, bad])
+    assert (first, second) == (2, 2)
+    assert "no.npz" in why
+    assert "another process was lost" in errors
+    assert not (tmp_path / "run").exists()
 
 
 def test_one_process_agrees_with_itself():

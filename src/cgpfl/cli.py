@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
-from cgpfl.errors import CgpflError, LostError
+from cgpfl.errors import CgpflError
 
 app = typer.Typer(
     name="cgpfl",
@@ -148,7 +148,7 @@ def resume(
         wanted = _spread(devices, coordinator, processes, process_id)
         _go(lambda tell: resume_experiment(folder, tell, wanted), folder)
         return
-    if devices is not None or coordinator is not None:
+    if any(flag is not None for flag in (devices, coordinator, processes, process_id)):
         raise CgpflError("--devices, --coordinator: a comparison runs on one device")
     _go(lambda tell: resume_comparison(folder, tell), folder)
 
@@ -195,12 +195,10 @@ def _spread(
     if devices is not None and devices != "all" and not (devices.isdigit() and int(devices) > 0):
         raise CgpflError(f"--devices {devices}: must be a number from 1, or all")
     wanted = int(devices) if devices is not None and devices.isdigit() else devices
-    if isinstance(wanted, int) and wanted > 1:
-        import jax
-
-        jax.config.update("jax_num_cpu_devices", wanted)  # of a machine without accelerators
     if coordinator is None:
         return wanted
+    if devices is not None:
+        raise CgpflError("--devices: several processes use all their devices; leave it out")
     from cgpfl.engine.processes import join
 
     join(coordinator, processes, process_id)
@@ -391,9 +389,6 @@ def main() -> None:
         code = app(standalone_mode=False)
     except USAGE_ERROR as error:
         _fail(getattr(error, "format_message", error.__str__)())
-    except LostError as error:
-        print(f"cgpfl: {error}", file=sys.stderr, flush=True)
-        os._exit(2)  # at once: JAX would wait for the processes that are gone
     except CgpflError as error:
         _fail(str(error))
     except OSError as error:
@@ -404,7 +399,9 @@ def main() -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    print("cgpfl: " + " ".join(message.split()), file=sys.stderr)
+    print("cgpfl: " + " ".join(message.split()), file=sys.stderr, flush=True)
+    if "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized():
+        os._exit(2)  # at once: JAX would wait for the other processes
     sys.exit(2)
 
 

@@ -103,11 +103,26 @@ def test_a_run_goes_on_with_other_devices(digits, tmp_path):
     )
 
 
-def test_devices_that_are_not_there(digits, mlr):
+def test_devices_that_are_not_there(digits, mlr, tmp_path):
+    with pytest.raises(CgpflError, match=r"devices = 9: JAX finds 3; use 1\.\.3, or all"):
+        cgpfl.run("fedavg", digits, devices=9, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
     with pytest.raises(CgpflError, match=r"devices = 9: JAX finds 3; use 1\.\.3, or all"):
         Simulation(get_method("fedavg"), digits, mlr, devices=9, **RUN)
     assert row_of_devices(1) is None
     assert row_of_devices(0).size == len(jax.devices())
+
+
+def test_what_is_told_of_a_run_does_not_depend_on_where_it_was(digits):
+    """Bytes, gradients, accuracies: on one device, on several, on the host."""
+
+    def told(**place):
+        result = cgpfl.run("pfedme", digits, rounds=3, participation=0.5, **place)
+        summary = result.summary()
+        assert summary.pop("seconds") > 0
+        return summary
+
+    assert told(devices=1) == told(devices=2) == told(store="host")
 
 
 def test_places_fill_the_devices():

@@ -6,7 +6,7 @@ import pytest
 
 import cgpfl
 from cgpfl.algorithms import METHODS, PFedMe, get_method
-from cgpfl.data import make_data
+from cgpfl.data import FederatedData, make_data
 from cgpfl.engine import Simulation, Streamed, blocks, engine_for, where
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder
@@ -79,10 +79,32 @@ def test_who_was_never_asked_has_a_first_state_and_a_model(digits, mlr):
 
 def test_only_the_cohort_is_on_the_device(digits, mlr):
     simulation = Streamed(PFedMe(), digits, mlr, rounds=4, participation=0.25)
-    at, arrays = simulation._visit(0)
+    at = np.asarray(simulation._drawn(0))
     assert len(at) == 2
-    assert len(arrays.x) == 2 * digits.train.rows.shape[1]
-    np.testing.assert_array_equal(np.asarray(arrays.x), digits.x[digits.train.rows[at].ravel()])
+    arrays = simulation._part(at)
+    assert 2 * digits.train.counts.max() >= len(arrays.x) * 7 / 8
+    for i, (rows, count) in enumerate(zip(arrays.train.rows, arrays.train.counts, strict=True)):
+        np.testing.assert_array_equal(arrays.x[rows[:count]], digits.x[digits.train.parts()[at[i]]])
+
+
+def test_a_large_client_does_not_make_the_small_ones_large(mlr):
+    """Samples are copied as often as they are held, not as wide as the widest client's table."""
+    sizes = [4] * 7 + [400]
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(8), sizes)
+    data = FederatedData.from_arrays(rng.integers(0, 16, (428, 8, 8), np.uint8), rng.integers(0, 10, 428), owner)
+    simulation = Streamed(PFedMe(), data, mlr, rounds=2, participation=0.5)
+    few = simulation._part(np.array([0, 1, 2]))
+    assert len(few.x) == data.train.counts[:3].sum() < 20
+    (_, device, _, _), (_, stream, _, _) = both(PFedMe(), data, mlr, **SOME)
+    same_states(device, stream)
+
+
+def test_sizes_are_rounded_up_a_little():
+    from cgpfl.engine.stream import rounded
+
+    assert [rounded(n) for n in (0, 1, 7, 16, 17, 100, 1000)] == [0, 1, 7, 16, 18, 104, 1024]
+    assert all(n <= rounded(n) <= 1.125 * n for n in range(1, 5000))
 
 
 def test_a_run_that_diverges_stops_in_the_same_round():
@@ -139,7 +161,7 @@ def test_auto_streams_what_does_not_fit(digits, mlr, monkeypatch):
         return type(engine_for(PFedMe(), digits, mlr, rounds=1, **more))
 
     assert engine(participation=0.5) is Simulation
-    monkeypatch.setattr(where, "memory", lambda: 1000)
+    monkeypatch.setattr(where, "memory", lambda: 40_000)
     assert engine(participation=0.5) is Streamed
     assert engine(participation=1.0) is Simulation  # all are on the device in every round anyway
     assert engine(participation=0.5, store="device") is Simulation
@@ -165,3 +187,21 @@ def test_every_method_can_be_streamed(name):
     same_states(device, stream)
     for key, values in records.items():
         np.testing.assert_allclose(values, others[key], rtol=1e-3, atol=1e-4, err_msg=key)
+
+
+def test_auto_goes_on_where_the_states_are(digits, tmp_path, monkeypatch):
+    """A run that was streamed because memory was short goes on so where it is not."""
+    settings = Settings(rounds=12, participation=0.5)
+    method, model = checked(get_method("pfedme"), digits, settings), as_model("mlr", (8, 8), 10)
+    folder = MethodFolder(tmp_path / "methods" / "a")
+    monkeypatch.setattr(where, "memory", lambda: 40_000)
+    with pytest.raises(KeyboardInterrupt):
+        run_method(method, digits, model, settings, label="a", folder=folder, stop=lambda: True)
+    monkeypatch.undo()
+    assert folder.store() == "host"
+    wrong = Settings(rounds=12, participation=0.5, store="device")
+    with pytest.raises(CgpflError, match='was run with store = "host" or "disk", now "device"; use what it was'):
+        run_method(method, digits, model, wrong, label="a", folder=folder)
+    result = run_method(method, digits, model, settings, label="a", folder=folder)
+    assert result.rounds == 12
+    assert isinstance(result.simulation, Streamed)

@@ -1,4 +1,6 @@
-"""Operations and bytes of a round, counted by formula: what no implementation can do without.
+"""Operations and bytes of a round, counted by formula: of the method as it is written, step by step.
+
+(Ours may need fewer: of S steps on one minibatch it passes the first layer once, see cgpfl.algorithms.moreau.)
 
 A layer of ``positions`` × ``inputs`` → ``outputs`` costs 2·B·positions·inputs·outputs operations for B samples,
 once forward, once for its weights' gradient, and once for its inputs' unless it is the first. A step on d

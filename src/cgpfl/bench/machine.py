@@ -19,6 +19,8 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.compilation_cache import compilation_cache
 
+from cgpfl.engine.mesh import cores
+
 
 @dataclass(frozen=True)
 class Rates:
@@ -65,24 +67,19 @@ def facts() -> dict[str, Any]:
     return {
         "device": f"{device.platform}: {device.device_kind}",
         "processor": _processor(),
-        "cpus": cpus(),
+        "cpus": cores(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         **{name: _version(name) for name in names},
     }
 
 
-def cpus() -> int:
-    """Processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def busy_note() -> str | None:
     """A line of warning where other programs keep the processors busy; before our own do."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if load < 0.5 * cpus():
+    if load < 0.5 * cores():
         return None
-    return f"The machine was busy before this began (load {load:.1f}, {cpus()} CPUs): times may be off."
+    return f"The machine was busy before this began (load {load:.1f}, {cores()} CPUs): times may be off."
 
 
 def _processor() -> str:

@@ -40,7 +40,7 @@ class Ours:
         self.data: FederatedData = federation(case)
         self.rule: Rule = rule_of(case)
         model = model_of(case.model)
-        devices = enough_devices(model, self.data.clients)
+        devices = enough_devices(model, self.data.clients, self.data.x.nbytes)
         self.simulation = Simulation(
             method_of(case.method), self.data, model, rounds=FOREVER, eval_every=FOREVER, devices=devices
         )

@@ -31,7 +31,7 @@ class Row:
     times: dict[str, list[float]] = field(default_factory=dict)  # every timing
 
     def floor(self, rates: Rates) -> float:
-        """Seconds that a round cannot undercut on this machine."""
+        """Seconds of a round, as it is written, at this machine's own rates."""
         return floor(self.counts, rates.operations, rates.bytes)
 
     def ratios(self, rates: Rates) -> dict[str, float]:

@@ -10,9 +10,10 @@ from functools import partial
 import jax
 
 from cgpfl.bench.check import agree, difference
-from cgpfl.bench.machine import cpus, seconds
+from cgpfl.bench.machine import seconds
 from cgpfl.bench.ours import ClientRounds, Ours
 from cgpfl.bench.timing import Contestant
+from cgpfl.engine.mesh import cores
 
 SUBSET = 40
 """Clients PyTorch's are timed with at most; a round of more takes that much longer. On a GPU only the loop's."""
@@ -75,7 +76,7 @@ def rivals(ours: Ours, expected: ClientRounds) -> Rivals:
         round_, clients[who] = pytorch.largest(partial(build, who), most)
         trial = build(who, min(n, TRIAL)) if who == "loop" else round_
         worthwhile = _worthwhile(trial, pytorch.threads) if on_cpu else [1]
-        dropped += [_named(who, threads) for threads in {1, cpus()} - {*worthwhile} if on_cpu]
+        dropped += [_named(who, threads) for threads in {1, cores()} - {*worthwhile} if on_cpu]
         for threads in worthwhile:
             run = partial(_with_threads, pytorch.threads, threads, round_)
             contestants.append(Contestant(_named(who, threads) if on_cpu else who, run, clients[who] / n))
@@ -84,7 +85,7 @@ def rivals(ours: Ours, expected: ClientRounds) -> Rivals:
 
 def _worthwhile(trial: Callable[[], None], use: Callable[[int], None]) -> list[int]:
     """One thread and all, less the all that lose by far in a trial: on a busy machine they wait for each other."""
-    once = {n: seconds(partial(_with_threads, use, n, trial)) for n in sorted({1, cpus()})}
+    once = {n: seconds(partial(_with_threads, use, n, trial)) for n in sorted({1, cores()})}
     return [n for n in once if once[n] <= 3 * min(once.values())]
 
 

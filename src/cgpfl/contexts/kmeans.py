@@ -2,7 +2,7 @@
 
 Everything is traceable, so a clustering is part of the compiled round. All that Lloyd needs are inner
 products between the n points: a cluster's centre is a weighted mean, so distances to it follow from
-X Xᵀ applied to the membership weights. With fewer points than dimensions that matrix is formed once
+X Xᵀ applied to the membership weights. With few points, and fewer than dimensions, that matrix is formed once
 (n² numbers instead of n·d); otherwise it is applied as X (Xᵀ a). Both are one formula.
 
 The number of clusters may be traced: ``slots`` fixes the shapes, ``k <= slots`` of them are used.
@@ -23,6 +23,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.lax import Precision
 
+GRAM = 1024
+"""Points up to which all their inner products are formed: of more, what k-means needs of them costs less."""
 FAR = 1e30
 """Stands for an infinite distance without making NaN of 0·inf."""
 
@@ -70,7 +72,7 @@ def prepare(*groups: Any, weights: Array | None = None) -> Points:
         mean = _sum([_dot(share, x) for share, x in zip(shares, leaf, strict=True)])
         # Subtract first, then join: XLA's CPU back-end fuses this but copies a plain join (3x slower).
         centred.append(jnp.concatenate([(x - mean).astype(jnp.float32) for x in leaf]))
-    if n < d:
+    if n < min(d, GRAM):
         gram = _sum([_dot(x, x.T) for x in centred])
         return Points(jnp.diagonal(gram), lambda a: _dot(gram, a), weights)
     norms = _sum([jnp.sum(x * x, axis=1) for x in centred])

@@ -31,7 +31,12 @@ def a_device_a_core() -> None:
     chosen = jax.config.values["jax_num_cpu_devices"] > 0 or "device_count" in os.environ.get("XLA_FLAGS", "")
     if not chosen:
         with suppress(RuntimeError):
-            jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+            jax.config.update("jax_num_cpu_devices", cores())
+
+
+def cores() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def row_of_devices(devices: int) -> Mesh | None:
@@ -71,15 +76,15 @@ def put(tree: Any, sharding: NamedSharding) -> Any:
     return jax.tree.map(one, tree)
 
 
-def to_host(tree: Any, mesh: Mesh | None) -> Any:
-    """The tree with every leaf whole in this process, off the mesh; random keys stay keys."""
-    if mesh is None:
-        return tree
+def to_host(tree: Any, mesh: Mesh) -> Any:
+    """The tree with every leaf whole in this process's memory, as NumPy arrays; random keys stay keys."""
 
     def one(value: Any) -> Any:
         if is_key(value):
-            return jax.random.wrap_key_data(one(jax.random.key_data(value)))
-        whole = jax.jit(lambda v: v, out_shardings=everywhere(mesh))(value)
-        return jnp.asarray(np.asarray(whole.addressable_data(0)))
+            return jax.random.wrap_key_data(jnp.asarray(one(jax.random.key_data(value))))
+        if value.is_fully_addressable:
+            return np.asarray(value)
+        # Of other processes' parts a copy comes here first, a leaf at a time.
+        return np.asarray(jax.jit(lambda v: v, out_shardings=everywhere(mesh))(value).addressable_data(0))
 
     return jax.tree.map(one, tree)

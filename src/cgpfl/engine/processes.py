@@ -6,6 +6,7 @@ save, when to stop) is decided by the first and told to the others; only the fir
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -65,19 +66,25 @@ def gathered(*numbers: int) -> np.ndarray:
     return np.asarray(process_allgather(here)).reshape(-1, len(numbers))
 
 
+def agree(what: str, facts: str) -> None:
+    """Raise in every process unless all have the same ``facts``; ``what`` names them."""
+    if len(set(gathered(zlib.crc32(facts.encode()) & 0x7FFFFFFF)[:, 0])) > 1:
+        raise CgpflError(f"{what}: not the same in all processes; give each the same configuration, flags and data")
+
+
 @contextmanager
 def watched(where: Callable[[], str], how: str) -> Iterator[None]:
     """An error of JAX inside means, with several processes, that one of them is gone: say so, and ``how`` to go on."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if not several():
+        if not several() or "RESOURCE_EXHAUSTED" in str(error):
             raise
         text = " ".join(str(error).split())[:120]
         raise LostError(f"{where()}: another process was lost ({text}); {how}") from error
 
 
-def by_the_first(f: Callable[[], None]) -> None:
+def by_the_first(f: Callable[[], Any]) -> None:
     """Let the first process do ``f``, the others wait; if it fails there, all stop."""
     if not several():
         f()

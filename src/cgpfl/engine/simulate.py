@@ -73,7 +73,18 @@ class Simulation:
         use_compilation_cache()
         self.method, self.rounds, self.eval_every = method, rounds, eval_every
         mesh = row_of_devices(devices)
-        self._on_one_device = partial(Simulation, method, data, model, rounds=rounds, seed=seed, eval_every=eval_every)
+        self._on_one_device = partial(
+            Simulation,
+            method,
+            data,
+            model,
+            rounds=rounds,
+            seed=seed,
+            eval_every=eval_every,
+            participation=participation,
+            dropout=dropout,
+            clients_per_block=clients_per_block,
+        )
         self.arrays = on_device(data, mesh=mesh)
         self.keys = keys_of(seed)
         self.task = make_task(model, self.keys, data.clients)
@@ -169,7 +180,9 @@ class Simulation:
         return self if self.static.mesh is None else self._on_one_device()
 
     def personal(self, state: State, i: int) -> Tree:
-        """Parameters of the model client ``i`` uses, as of the last round."""
+        """Parameters of the model client ``i`` uses, as of the last round; ``state`` as :meth:`whole` gives it."""
+        if self.static.mesh is not None:
+            return self.alone().personal(state, i)
         own = client_keys(round_keys(self.keys, self.rounds - 1), self.arrays.ids[i])
         client = jax.tree.map(lambda v: v[i], state.clients)
         view = self.arrays.view(self.arrays.train.rows[i], self.arrays.train.counts[i])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -46,28 +47,37 @@ class Store:
         self.known[at] = True
 
     def dump(self, folder: Path) -> None:
-        """Write the known clients' rows into the new ``folder``: ids.npy, 0.npy, 1.npy, …"""
+        """Write the known clients' rows into the new ``folder``, down to the disk: ids.npy, 0.npy, 1.npy, …"""
         folder.mkdir(parents=True)
         ids = np.flatnonzero(self.known)
-        np.save(folder / "ids.npy", ids)
+        _write(folder / "ids.npy", ids, np.arange(len(ids)))
         for i, array in enumerate(jax.tree.leaves(self.arrays)):
-            shape = (len(ids), *array.shape[1:])
-            if 0 in shape:
-                continue
-            file = np.lib.format.open_memmap(folder / f"{i}.npy", "w+", array.dtype, shape)
-            for start in range(0, len(ids), CHUNK):
-                file[start : start + CHUNK] = array[ids[start : start + CHUNK]]
-            file.flush()
+            _write(folder / f"{i}.npy", array, ids)
+        for place in (folder, folder.parent):
+            handle = os.open(place, os.O_RDONLY)
+            os.fsync(handle)
+            os.close(handle)
 
     def restore(self, folder: Path) -> None:
         """Read what :meth:`dump` wrote."""
         ids = np.load(folder / "ids.npy")
         for i, array in enumerate(jax.tree.leaves(self.arrays)):
             if array.size == 0 or not len(ids):
-                continue
+                continue  # nothing can be mapped
             file = np.load(folder / f"{i}.npy", mmap_mode="r")
             if file.shape != (len(ids), *array.shape[1:]):
                 raise ValueError(f"{folder / f'{i}.npy'} has shape {file.shape}")
             for start in range(0, len(ids), CHUNK):
                 array[ids[start : start + CHUNK]] = file[start : start + CHUNK]
         self.known[ids] = True
+
+
+def _write(path: Path, array: np.ndarray, rows: np.ndarray) -> None:
+    """``array[rows]`` as a .npy file, some rows at a time."""
+    header = {"descr": array.dtype.str, "fortran_order": False, "shape": (len(rows), *array.shape[1:])}
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for start in range(0, len(rows), CHUNK):
+            file.write(np.ascontiguousarray(array[rows[start : start + CHUNK]]).data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -149,10 +149,6 @@ class Streamed:
         """A saved state, to go on with."""
         return state
 
-    def alone(self) -> Streamed:
-        """The same run, for what is asked of it afterwards."""
-        return self
-
     def furthest(self, start: int) -> int:
         """The last round a block from ``start`` may reach: any."""
         return self.rounds
@@ -162,16 +158,18 @@ class Streamed:
         server, store, answers = state.server, state.clients, int(state.answers)
         records: list[dict[str, np.ndarray]] = []
         due: list[int] = []
-        visit = self._visit(start)
+        at = np.asarray(self._drawn(start))
+        arrays = self._part(at)
         for t in range(start, stop):
-            at, arrays = visit
+            upcoming = self._drawn(t + 1)  # before the device is busy
             server, clients, answered, finite = _round(
                 *(self.method, self.task, arrays, self.keys, server, store.take(at), store.known[at]),
                 *(np.int32(t), self.dropout, self.static),
             )
+            asked, at = at, np.asarray(upcoming)
             if t + 1 < stop:
-                visit = self._visit(t + 1)  # gathered while the device works
-            store.put(at, clients)
+                arrays = self._part(at)  # gathered while the device works
+            store.put(asked, clients)
             answers += int(answered)
             state = State(server, store, jnp.int32(answers), jnp.int32(-1))
             if not finite:
@@ -216,32 +214,34 @@ class Streamed:
         client, _ = jax.eval_shape(self._first, self.keys)
         return Store(client, self.data.clients, self.folder)
 
-    def _visit(self, t: int) -> tuple[np.ndarray, Arrays]:
-        """Who is asked in round ``t``, and their samples on the device."""
-        at = np.asarray(_cohort(self.keys, self._ids, np.int32(t), self.static.cohort))
-        return at, self._part(at)
+    def _drawn(self, t: int) -> Array:
+        """Who is asked in round ``t``."""
+        drawn: Array = _cohort(self.keys, self._ids, np.int32(t), self.static.cohort)
+        return drawn
 
     def _part(self, at: np.ndarray, evaluated: bool = False) -> Arrays:
-        """A federation of the clients ``at`` alone; with their test samples if they are to be ``evaluated``."""
+        """A federation of the clients ``at`` alone, on the device; with test samples if to be ``evaluated``."""
         data = self.data
         public = np.zeros(0, np.int32) if data.public is None else data.public
         tables = [data.train, data.test, data.validation] if evaluated else [data.train]
-        rows, first = [public], len(public)
+        taken, first = [public], len(public)
         parts: list[Any] = []
         for table in tables:
             if table is None:
                 parts.append(None)
                 continue
-            own = table.rows[at]
-            parts.append(
-                Part(jnp.arange(first, first + own.size, dtype=jnp.int32).reshape(own.shape), table.counts[at])
-            )
-            rows.append(own.ravel())
-            first += own.size
-        taken = np.concatenate(rows)
+            counts = table.counts[at]
+            held = np.arange(table.rows.shape[1]) < counts[:, None]
+            starts = first + np.cumsum(counts) - counts
+            places = np.where(held, starts[:, None] + np.arange(table.rows.shape[1]), 0).astype(np.int32)
+            parts.append(Part(jnp.asarray(places), jnp.asarray(counts)))
+            taken.append(table.rows[at][held])
+            first += int(counts.sum())
+        rows = np.concatenate(taken)
+        rows = np.pad(rows, (0, rounded(len(rows)) - len(rows)))  # few sizes, so few programs
         return Arrays(
-            x=jnp.asarray(data.x[taken]),
-            y=jnp.asarray(data.y[taken]),
+            x=jnp.asarray(data.x[rows]),
+            y=jnp.asarray(data.y[rows]),
             scale=jnp.float32(data.scale),
             shift=jnp.float32(data.shift),
             ids=self._ids[at],
@@ -274,3 +274,9 @@ class Streamed:
 def _joined(records: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Records of rounds → ``{name: [evaluations, ...]}``."""
     return {k: np.stack([np.asarray(r[k]) for r in records]) for k in records[0]} if records else {}
+
+
+def rounded(count: int) -> int:
+    """``count`` or up to an eighth more: a multiple of a sixteenth of the power of two above it."""
+    step = max(1, (1 << max(count - 1, 0).bit_length()) // 16)
+    return -(-count // step) * step

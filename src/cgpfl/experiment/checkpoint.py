@@ -21,6 +21,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from cgpfl.engine.processes import is_first
 from cgpfl.engine.store import Store
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.records import Records
@@ -92,12 +93,18 @@ class MethodFolder:
         if new.rounds:
             name = f"records-{new.rounds[-1]:06d}.safetensors"
             save_arrays(self.path / name, new.values, {"rounds": new.rounds})
+        kept: set[Path] = set()
         if isinstance(getattr(state, "clients", None), Store):
             self._save_clients(state.clients, facts["round"])
+            kept = {self._clients(facts["round"])}
             state = state._replace(clients=())
         save_arrays(self.path / STATE, tree_arrays(state), facts)
-        for old in set(self.path.glob("clients-*")) - {self._clients(facts["round"])}:
+        for old in set(self.path.glob("clients-*")) - kept:
             shutil.rmtree(old)
+
+    def store(self) -> str:
+        """Where the run that was saved here kept its personal states."""
+        return "host" if any(self.path.glob("clients-*[0-9]")) else "device"
 
     def _clients(self, round_: int) -> Path:
         """Where many clients' personal states after a round are."""
@@ -137,17 +144,21 @@ class MethodFolder:
         arrays, facts = load_arrays(self.path / STATE)
         records = Records()
         for path in sorted(self.path.glob("records-*.safetensors"), key=lambda p: int(p.stem.split("-")[1])):
-            values, of = load_arrays(path)
-            if of["rounds"][-1] > facts["round"]:
-                path.unlink()
-            else:
+            if int(path.stem.split("-")[1]) <= facts["round"]:
+                values, of = load_arrays(path)
                 records.add(of["rounds"], values)
+            elif is_first():
+                path.unlink(missing_ok=True)
         if len(records.rounds) != facts["records"]:
             raise CgpflError(
                 f"checkpoint {self.path}: has {len(records.rounds)} of {facts['records']} records; "
                 "delete this folder to run the method anew"
             )
-        if not isinstance(getattr(like, "clients", None), Store):
+        wanted = isinstance(getattr(like, "clients", None), Store)
+        if wanted != (self.store() == "host"):
+            was, now = ('"host" or "disk"', '"device"') if self.store() == "host" else ('"device"', '"host" or "disk"')
+            raise CgpflError(f"checkpoint {self.path}: was run with store = {was}, now {now}; use what it was")
+        if not wanted:
             return arrays_tree(arrays, like, self.path / STATE), facts, records
         self._load_clients(like.clients, facts["round"])
         state = arrays_tree(arrays, like._replace(clients=()), self.path / STATE)

@@ -96,6 +96,8 @@ def from_config(values: dict[str, Any], where: str) -> tuple[Experiment, Compari
 
 def completed(experiment: Experiment, comparing: Comparing) -> tuple[Experiment, list[str]]:
     """The experiment with what every comparison has, and notes on what was added."""
+    if experiment.devices not in ("auto", 1) or experiment.store not in ("auto", "device"):
+        raise CgpflError("devices, store: a comparison runs on one device, with everything on it; use cgpfl run")
     notes: list[str] = []
     methods, data = experiment.methods(), experiment.data
     missing = [name for name in ALWAYS if name not in methods]

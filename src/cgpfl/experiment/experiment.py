@@ -9,7 +9,8 @@ from typing import Any
 
 from cgpfl.data import FederatedData
 from cgpfl.engine import check_start
-from cgpfl.engine.processes import by_the_first
+from cgpfl.engine.processes import agree, by_the_first, watched
+from cgpfl.engine.where import check_place
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import write
 from cgpfl.experiment.config import Experiment, from_dict, read_toml, to_toml
@@ -38,8 +39,10 @@ def run_experiment(
         RunFolder.create(out)
         write(out / "config.toml", to_toml(experiment.complete(data, parameters(model.settings()))).encode())
 
-    by_the_first(begin)
-    return _run(experiment, RunFolder(out), data, model, methods, on_progress)
+    with watched(lambda: f"run {out}", "see what it says"):
+        agree("run", f"{experiment} {data.digest}")
+        by_the_first(begin)
+        return _run(experiment, RunFolder(out), data, model, methods, on_progress)
 
 
 def resume_experiment(
@@ -54,12 +57,16 @@ def resume_experiment(
         raise CgpflError(f"run {path}: has no config.toml; a run made in Python is continued there, with resume=True")
     values = read_toml(path / "config.toml") | ({} if devices is None else {"devices": devices})
     experiment = from_dict(values, str(path / "config.toml"))
-    return _run(experiment, folder, *_build(experiment), on_progress)
+    data, model, methods = _build(experiment)
+    with watched(lambda: f"run {path}", "see what it says"):
+        agree("run", f"{experiment} {data.digest}")
+        return _run(experiment, folder, data, model, methods, on_progress)
 
 
 def _build(experiment: Experiment) -> tuple[FederatedData, Model, dict[str, Any]]:
     """Data, model and methods, everything checked against everything."""
     methods = experiment.methods()
+    check_place(experiment.devices, experiment.store)
     data = experiment.data.build(experiment.seed)
     model = as_model(experiment.model.name, data.shape, data.classes, **experiment.model.settings)
     ready = {label: checked(method, data, experiment) for label, method in methods.items()}

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from cgpfl.algorithms import Algorithm, get_method
 from cgpfl.data import FederatedData
 from cgpfl.engine import Engine, State, engine_for
 from cgpfl.engine.problem import cohort_size
-from cgpfl.engine.processes import by_the_first, gathered, watched
+from cgpfl.engine.processes import agree, by_the_first, gathered, watched
+from cgpfl.engine.where import check_place
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.folder import RunFolder, parameters
@@ -152,13 +154,11 @@ def run(
     method = checked(get_method(method) if isinstance(method, str) else method, data, settings)
     name = label or getattr(method, "name", "") or type(method).__name__.lower()
     check_label(name)
-    folder = None
-    if out is not None:
-        folder = RunFolder.open(Path(out)) if resume and Path(out).exists() else RunFolder.create(Path(out))
-        folder.write_split(data)
-        others = [label for label in folder.labels() if label != name]
-        if others:
-            raise CgpflError(f"run {folder.path}: holds {', '.join(others)}; resume with label={others[0]!r}")
+    check_place(settings.devices, settings.store)
+    folder = None if out is None else RunFolder(Path(out))
+    if folder is not None:
+        agree("run", f"{fingerprint(method, built, settings)} {data.digest}")
+        by_the_first(partial(_prepare, folder, data, name, resume))
     with interrupts() as stop:
         result = run_method(
             method,
@@ -171,8 +171,18 @@ def run(
             stop=stop,
         )
     if folder is not None:
-        folder.finish([result])
+        by_the_first(lambda: folder.finish([result]))
     return result
+
+
+def _prepare(folder: RunFolder, data: FederatedData, label: str, resume: bool) -> None:
+    """Create the folder, or check that it is of this run."""
+    if not (resume and folder.path.exists()):
+        RunFolder.create(folder.path)
+    folder.write_split(data)
+    others = [there for there in folder.labels() if there != label]
+    if others:
+        raise CgpflError(f"run {folder.path}: holds {', '.join(others)}; resume with label={others[0]!r}")
 
 
 def checked(method: Any, data: FederatedData, settings: Settings) -> Any:
@@ -212,11 +222,14 @@ def run_method(
     When ``stop()`` turns true the state is saved and :class:`Interrupted` raised.
     """
     where = None if folder is None else folder.path
-    simulation = engine_for(method, data, model, folder=where, **settings.place(), **settings.engine())
+    place = settings.place()
+    if place["store"] == "auto" and folder is not None and folder.exists():
+        place["store"] = folder.store()  # on a machine with more or less memory, too
+    simulation = engine_for(method, data, model, folder=where, **place, **settings.engine())
     total = settings.rounds
     what = fingerprint(method, model, settings)
     state, t, seconds, records = _begin(simulation, folder, what)
-    saved, bad = len(records.rounds), _diverged(state)
+    saved, bad, on_disk = len(records.rounds), _diverged(state), t if t else None
     began, pace = time.perf_counter() - seconds, Pace()
     next_save = time.perf_counter() + checkpoint_seconds
     how = "without out there is nothing to go on from"
@@ -227,8 +240,8 @@ def run_method(
         return time.perf_counter() - began
 
     def save() -> None:
-        nonlocal saved, next_save
-        if folder is not None:
+        nonlocal saved, next_save, on_disk
+        if folder is not None and on_disk != t:
             start = time.perf_counter()
             facts = {"round": t, "records": len(records.rounds), "seconds": now(), "run": what}
             new = Records(records.rounds[saved:], {k: v[saved:] for k, v in records.values.items()})
@@ -236,11 +249,12 @@ def run_method(
             by_the_first(lambda: folder.save(whole, facts, new))
             took = time.perf_counter() - start
             saved, next_save = len(records.rounds), start + took + max(checkpoint_seconds, 5 * took)
+            on_disk = t
 
     def result() -> Result:
         message = None if bad is None else _explain(label, method, bad, total)
         facts = (t, now(), settings.seed, bad, message)
-        return Result(label, method, data, model, simulation.alone(), simulation.whole(state), records, *facts)
+        return Result(label, method, data, model, simulation, simulation.whole(state), records, *facts)
 
     with watched(lambda: f"{label}, after round {t}", how):
         length = pace.length

@@ -130,6 +130,7 @@ def test_processes_of_other_problems_do_not_run_together(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_mistake_in_one_process_ends_the_others(tmp_path):
     spread = [f"--coordinator=127.0.0.1:{free_port()}", "--processes=2", "--out", tmp_path / "run"]
     good = start("run", "--method", "fedavg", *spread, "--process-id=0")

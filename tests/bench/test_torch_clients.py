@@ -76,7 +76,7 @@ def test_minibatches_are_of_the_clients_own_samples():
 
 
 def test_threads_that_wait_for_each_other_are_not_timed(monkeypatch):
-    monkeypatch.setattr("cgpfl.bench.rivals.cpus", lambda: 2)
+    monkeypatch.setattr("cgpfl.bench.rivals.cores", lambda: 2)
     used = []
     monkeypatch.setattr("cgpfl.bench.rivals.seconds", lambda f: (f(), 10.0 if used[-1] == 2 else 1.0)[1])
     assert _worthwhile(lambda: None, used.append) == [1]

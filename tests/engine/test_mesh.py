@@ -36,7 +36,7 @@ def same(one, other):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("devices", [2, 3])
+@pytest.mark.parametrize("devices", [pytest.param(2, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("method", ["cgpfl", "cgpfl-heur", "ifca", "l2sgd"])
 def test_a_run_on_several_devices_is_the_run_on_one(digits, mlr, method, devices):
     """Eight clients on three devices: nine places, one of them a copy that must not count."""

@@ -37,7 +37,9 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("devices", [pytest.param(2, marks=pytest.mark.slow), 3])
-@pytest.mark.parametrize("method", ["cgpfl", "cgpfl-heur", "ifca", "l2sgd"])
+@pytest.mark.parametrize(
+    "method", ["cgpfl", "ifca", *(pytest.param(m, marks=pytest.mark.slow) for m in ("cgpfl-heur", "l2sgd"))]
+)
 def test_a_run_on_several_devices_is_the_run_on_one(digits, mlr, method, devices):
     """Eight clients on three devices: nine places, one of them a copy that must not count."""
     method = get_method(method)

@@ -1,0 +1,5 @@
+"""``python -m cgpfl.cli``."""
+
+from cgpfl.cli import main
+
+main()

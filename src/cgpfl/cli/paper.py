@@ -1,0 +1,43 @@
+"""``cgpfl paper``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cgpfl.cli.app import app, use
+
+
+@app.command()
+def paper(
+    names: Annotated[list[str], typer.Argument(metavar="PART...", help="Parts to make, or all; see below.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Small problems: minutes on two cores.")] = False,
+    seeds: Annotated[int | None, typer.Option(help="Runs of everything (default: 5; quick: 2).")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Folder, continued if it is there (default: runs/paper).")] = None,
+) -> None:
+    """Make the paper's tables and figures, the published numbers beside ours.
+
+    Parts: split, table1, table2, figure-k, figure-heur, figure-contexts, figure-distances, figure-kmeans,
+    theory, sweep, beyond, all. What is finished is kept: the same command goes on after a stop.
+
+    [dim]cgpfl paper all --quick[/dim]
+
+    [dim]cgpfl paper table1 table2 --seeds 5 --device gpu --out runs/paper[/dim]
+    """
+    from cgpfl.experiment.run import Stopped
+    from cgpfl.terminal import progress, show_paper
+
+    use(device)
+    folder = out or Path("runs") / ("paper-quick" if quick else "paper")
+    from cgpfl.paper import make
+
+    try:
+        with progress() as tell:
+            made = make(names, folder, quick=quick, seeds=seeds, on_progress=tell)
+    except Stopped:
+        typer.echo("Stopped; what is finished is saved. The same command goes on with the rest.", err=True)
+        raise typer.Exit(130) from None
+    show_paper(made)

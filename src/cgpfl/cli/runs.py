@@ -1,0 +1,192 @@
+"""Commands that run methods: run, compare, resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cgpfl.cli.app import app, go
+from cgpfl.errors import CgpflError
+
+Config = Annotated[Path | None, typer.Argument(help="A TOML configuration; flags override it.")]
+Data = Annotated[str | None, typer.Option(help="A data set's name or a .npz file with x and y.")]
+Split = Annotated[str | None, typer.Option(help="rotation, labels, shift, iid, cyclic, block, random, ...")]
+Clients = Annotated[int | None, typer.Option(help="Number of clients.")]
+ModelName = Annotated[str | None, typer.Option("--model", help="mlr, dnn or cnn.")]
+Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
+Devices = Annotated[str | None, typer.Option(help="Devices that share the clients: a number, or all.")]
+Coordinator = Annotated[
+    str | None,
+    typer.Option(help="HOST:PORT of process 0, to be one of several processes; auto under SLURM or MPI."),
+]
+Processes = Annotated[int | None, typer.Option(help="How many processes, with --coordinator.")]
+ProcessId = Annotated[int | None, typer.Option(help="Which of them this is: 0, 1, ...")]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", help="KEY=VALUE, data.KEY=VALUE or METHOD.KEY=VALUE; repeatable.")
+]
+
+
+@app.command()
+def run(
+    config: Config = None,
+    method: Annotated[list[str] | None, typer.Option(help="Method to run; repeat for several.")] = None,
+    data: Data = None,
+    split: Split = None,
+    clients: Clients = None,
+    model: ModelName = None,
+    rounds: Rounds = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to create (default: runs/DATA-SPLIT-n).")] = None,
+    settings: Assignments = None,
+    devices: Devices = None,
+    coordinator: Coordinator = None,
+    processes: Processes = None,
+    process_id: ProcessId = None,
+) -> None:
+    """Run methods on a federation, once.
+
+    Without arguments: digits, 40 clients, 4 hidden rotation contexts, five methods.
+
+    [dim]cgpfl run --split labels --method local --method cgpfl-heur --seed 3[/dim]
+
+    [dim]cgpfl run --rounds 100 --set cgpfl.prox=5 --set participation=0.5[/dim]
+
+    [dim]cgpfl run big.toml --out runs/big --coordinator node1:9876 --processes 2 --process-id 0[/dim]
+    """
+    from cgpfl.experiment.config import DEFAULT_METHODS, from_dict
+    from cgpfl.experiment.experiment import run_experiment
+
+    wanted = _spread(devices, coordinator, processes, process_id)
+    if coordinator is not None and out is None:
+        raise CgpflError("--coordinator: needs --out, a folder that all processes see")
+    flags = {"data": data, "split": split, "clients": clients, "model": model, "rounds": rounds, "seed": seed}
+    flags |= {"devices": wanted}
+    values = _values(config, flags, method, DEFAULT_METHODS, settings)
+    experiment = from_dict(values, str(config) if config is not None else "command line")
+    folder = out or _free_folder(experiment.data.source, experiment.data.split)
+    go(lambda tell: run_experiment(experiment, folder, tell), folder)
+
+
+@app.command()
+def compare(
+    config: Config = None,
+    methods: Annotated[str | None, typer.Option(help="all, or names separated by commas.")] = None,
+    data: Data = None,
+    split: Split = None,
+    clients: Clients = None,
+    model: ModelName = None,
+    rounds: Rounds = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of every method (default: 3).")] = None,
+    seed: Annotated[int | None, typer.Option(help="The first seed (default: 0).")] = None,
+    target: Annotated[
+        float | None, typer.Option(help="Accuracy whose first round is noted (default: local training's last).")
+    ] = None,
+    tune: Annotated[bool, typer.Option("--tune", help="Choose each method's rates on validation samples.")] = False,
+    budget: Annotated[int | None, typer.Option(help="Settings tried for each method by --tune (default: 8).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to create (default: runs/compare-DATA-SPLIT-n).")] = None,
+    settings: Assignments = None,
+) -> None:
+    """Compare methods over several seeds: one ranked table, with plots.
+
+    All methods see the same data and initial model and draw from the same keys. Local training and FedAvg are
+    always shown.
+
+    [dim]cgpfl compare --methods all[/dim]
+
+    [dim]cgpfl compare --methods ditto,ifca,cgpfl-heur --split labels --seeds 5 --tune[/dim]
+    """
+    from cgpfl.experiment.compare import chosen, from_config, run_comparison
+
+    if budget is not None and not tune:
+        raise CgpflError("--budget: only goes with --tune")
+    if budget is not None and budget < 2:
+        raise CgpflError(f"--budget {budget}: must be at least 2")
+    flags = {"data": data, "split": split, "clients": clients, "model": model, "rounds": rounds, "seed": seed}
+    names = None if methods is None else chosen([name.strip() for name in methods.split(",")])
+    values = _values(config, flags, names, chosen(["all"]), settings)
+    section = values.setdefault("compare", {})
+    given = {"seeds": seeds, "target": target, "tune": (8 if budget is None else budget) if tune else None}
+    if isinstance(section, dict):
+        section.update({k: v for k, v in given.items() if v is not None})
+    experiment, comparing = from_config(values, str(config) if config is not None else "command line")
+    folder = out or _free_folder(experiment.data.source, experiment.data.split, "compare-")
+    go(lambda tell: run_comparison(experiment, comparing, folder, tell), folder)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a comparison's.")],
+    devices: Devices = None,
+    coordinator: Coordinator = None,
+    processes: Processes = None,
+    process_id: ProcessId = None,
+) -> None:
+    """Continue a run that was stopped; the result is that of a run never stopped.
+
+    It may go on with more or fewer devices and processes than before.
+    """
+    from cgpfl.experiment.compare import is_comparison, resume_comparison
+    from cgpfl.experiment.experiment import resume_experiment
+
+    if not is_comparison(folder):
+        wanted = _spread(devices, coordinator, processes, process_id)
+        go(lambda tell: resume_experiment(folder, tell, wanted), folder)
+        return
+    if any(flag is not None for flag in (devices, coordinator, processes, process_id)):
+        raise CgpflError("--devices, --coordinator: a comparison runs on one device")
+    go(lambda tell: resume_comparison(folder, tell), folder)
+
+
+def _spread(
+    devices: str | None, coordinator: str | None, processes: int | None, process_id: int | None
+) -> int | str | None:
+    """Prepare JAX for several devices or processes, before it looks for any → the setting ``devices``."""
+    if coordinator is None and (processes is not None or process_id is not None):
+        raise CgpflError("--processes, --process-id: only go with --coordinator")
+    if devices is not None and devices != "all" and not (devices.isdigit() and int(devices) > 0):
+        raise CgpflError(f"--devices {devices}: must be a number from 1, or all")
+    wanted = int(devices) if devices is not None and devices.isdigit() else devices
+    if coordinator is None:
+        return wanted
+    if devices is not None:
+        raise CgpflError("--devices: several processes use all their devices; leave it out")
+    from cgpfl.engine.processes import join
+
+    join(coordinator, processes, process_id)
+    return "all"
+
+
+def _values(
+    config: Path | None, flags: dict[str, Any], methods: Any, default: Any, settings: list[str] | None
+) -> dict[str, Any]:
+    """The nested values of an experiment: the configuration's, then the flags', then --set's."""
+    from cgpfl.experiment.config import apply_setting, read_toml
+
+    values: dict[str, Any] = read_toml(config) if config is not None else {}
+    places = {"data": ("data", "source"), "split": ("data", "split"), "clients": ("data", "clients")}
+    places["model"] = ("model", "name")
+    for flag, value in flags.items():
+        section, key = places.get(flag, ("", flag))
+        part = values.setdefault(section, {}) if section else values
+        if not isinstance(part, dict):
+            raise CgpflError(f"{config}: {section}: must be a section [{section}], got {part!r}")
+        if value is not None:
+            part[key] = value
+    if methods is not None or "method" not in values:
+        values["method"] = [{"name": name} for name in (default if methods is None else methods)]
+    if not isinstance(values["method"], list):
+        raise CgpflError(f"{config}: method: must be sections [[method]], got {values['method']!r}")
+    for setting in settings or []:
+        apply_setting(values, setting)
+    return values
+
+
+def _free_folder(source: str, split: str, prefix: str = "") -> Path:
+    """The first of runs/DATA-SPLIT-1, -2, … that does not exist."""
+    name = f"{prefix}{Path(source).stem}-{split}"
+    n = 1
+    while (path := Path("runs") / f"{name}-{n}").exists():
+        n += 1
+    return path

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "cgpfl"
-COMMON = {"errors", "folders", "tree", "batch", "hyper"}
+COMMON = {"errors", "files", "folders", "tree", "batch", "hyper"}
 ALLOWED = {
     "contexts": set(),
     "models": set(),
@@ -39,7 +39,7 @@ def rooms_imported(path):
 
 @pytest.mark.parametrize("room", ALLOWED)
 def test_imports_point_downward(room):
-    files = [SOURCE / f"{room}.py"] if (SOURCE / f"{room}.py").exists() else sorted((SOURCE / room).glob("*.py"))
+    files = [SOURCE / f"{room}.py"] if (SOURCE / f"{room}.py").exists() else sorted((SOURCE / room).rglob("*.py"))
     assert files
     for path in files:
         strangers = set(rooms_imported(path)) - ALLOWED[room] - COMMON - {room}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 Tree = Any
@@ -155,3 +156,24 @@ def plain(tree: Tree) -> Tree:
 def typed(tree: Tree, like: Tree) -> Tree:
     """The way back from :func:`plain`, to the form of ``like``."""
     return jax.tree.map(lambda v, of: jax.random.wrap_key_data(jnp.asarray(v)) if is_key(of) else v, tree, like)
+
+
+def named(tree: Tree) -> dict[str, np.ndarray]:
+    """A pytree as named arrays; random keys as their data."""
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree.leaves_with_path(plain(tree))}
+
+
+def unnamed(arrays: Mapping[str, np.ndarray], like: Tree) -> Tree:
+    """Named arrays as a pytree of the form of ``like`` (shapes suffice); ValueError says what does not fit."""
+
+    def leaf(path: Any, shape: Any) -> Any:
+        name = jax.tree_util.keystr(path)
+        value: Any = arrays.get(name)
+        if value is None:
+            raise ValueError(f"has no {name}; it is of another method")
+        value = jax.random.wrap_key_data(jnp.asarray(value)) if is_key(shape) else value
+        if value.shape != shape.shape:
+            raise ValueError(f"{name} has shape {value.shape}, not {shape.shape}")
+        return jnp.array(value)
+
+    return jax.tree_util.tree_map_with_path(leaf, like)

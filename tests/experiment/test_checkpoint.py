@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.checkpoint import MethodFolder, arrays_tree, load_arrays, tree_arrays
+from cgpfl.experiment.checkpoint import MethodFolder, arrays_tree, tree_arrays
 from cgpfl.experiment.records import Records
+from cgpfl.files import load_arrays
 
 
 def test_trees_survive_with_their_random_keys(tmp_path):

@@ -9,76 +9,36 @@ resumes from a state all of whose records are there.
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from cgpfl.engine.processes import is_first
 from cgpfl.engine.store import Store
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.records import Records
-from cgpfl.tree import is_key, plain
+from cgpfl.files import load_arrays, save_arrays
+from cgpfl.tree import named, unnamed
 
 STATE = "state.safetensors"
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-
-
-def save_arrays(path: Path, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
-    """Named arrays and a few facts in one safetensors file."""
-    content = save({k: np.asarray(v, order="C") for k, v in arrays.items()}, {"facts": json.dumps(facts)})
-    write(path, content)
-
-
-def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """What :func:`save_arrays` wrote."""
+def load_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and facts of a file of a method's folder."""
     try:
-        with safe_open(path, "np") as file:
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return arrays, json.loads(file.metadata()["facts"])
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise CgpflError(
-            f"checkpoint {path}: cannot be read ({type(error).__name__}); "
-            f"delete the folder {path.parent} to run this method anew"
-        ) from error
-
-
-def tree_arrays(tree: Any) -> dict[str, np.ndarray]:
-    """A pytree as named arrays; random keys as their data."""
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree.leaves_with_path(plain(tree))}
+        return load_arrays(path, f"delete the folder {path.parent} to run this method anew")
+    except CgpflError as error:
+        raise CgpflError(f"checkpoint {error}") from error
 
 
 def arrays_tree(arrays: dict[str, np.ndarray], like: Any, where: Path) -> Any:
     """Named arrays as a pytree of the form of ``like`` (shapes suffice)."""
-
-    def leaf(path: Any, shape: Any) -> Any:
-        value = arrays.get(jax.tree_util.keystr(path))
-        if value is None:
-            raise CgpflError(f"checkpoint {where}: has no {jax.tree_util.keystr(path)}; it is of another method")
-        value = jax.random.wrap_key_data(jnp.asarray(value)) if is_key(shape) else value
-        if value.shape != shape.shape:
-            raise CgpflError(
-                f"checkpoint {where}: {jax.tree_util.keystr(path)} has shape {value.shape}, not {shape.shape}"
-            )
-        return jnp.array(value)
-
-    return jax.tree_util.tree_map_with_path(leaf, like)
+    try:
+        return unnamed(arrays, like)
+    except ValueError as error:
+        raise CgpflError(f"checkpoint {where}: {error}") from error
 
 
 class MethodFolder:
@@ -98,7 +58,7 @@ class MethodFolder:
             self._save_clients(state.clients, facts["round"])
             kept = {self._clients(facts["round"])}
             state = state._replace(clients=())
-        save_arrays(self.path / STATE, tree_arrays(state), facts)
+        save_arrays(self.path / STATE, named(state), facts)
         for old in set(self.path.glob("clients-*")) - kept:
             shutil.rmtree(old)
 
@@ -133,7 +93,7 @@ class MethodFolder:
 
     def facts(self) -> dict[str, Any]:
         """The facts saved with the state."""
-        return load_arrays(self.path / STATE)[1]
+        return load_checkpoint(self.path / STATE)[1]
 
     def load(self, like: Any) -> tuple[Any, dict[str, Any], Records]:
         """The newest state, its facts and all records up to it.
@@ -141,11 +101,11 @@ class MethodFolder:
         Records of rounds after the state (the run was killed between the two) are removed: those rounds
         will be run and recorded again.
         """
-        arrays, facts = load_arrays(self.path / STATE)
+        arrays, facts = load_checkpoint(self.path / STATE)
         records = Records()
         for path in sorted(self.path.glob("records-*.safetensors"), key=lambda p: int(p.stem.split("-")[1])):
             if int(path.stem.split("-")[1]) <= facts["round"]:
-                values, of = load_arrays(path)
+                values, of = load_checkpoint(path)
                 records.add(of["rounds"], values)
             elif is_first():
                 path.unlink(missing_ok=True)

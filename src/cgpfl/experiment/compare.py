@@ -17,13 +17,13 @@ from cgpfl.engine import check_start
 from cgpfl.engine.together import Run
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.batch import Batch, Done, as_runs, compiling, run_batch
-from cgpfl.experiment.checkpoint import write
 from cgpfl.experiment.compared import Compared, finish, load, save
 from cgpfl.experiment.config import Experiment, Named, from_dict, read_toml, to_toml
 from cgpfl.experiment.folder import RunFolder, parameters
 from cgpfl.experiment.run import Progress, checked, fingerprint, interrupts
 from cgpfl.experiment.table import Runs
 from cgpfl.experiment.tune import candidates, space
+from cgpfl.files import write
 from cgpfl.hyper import from_values, hyper
 from cgpfl.models import Model, as_model
 

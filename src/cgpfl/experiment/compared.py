@@ -22,10 +22,10 @@ import numpy as np
 import pandas as pd
 
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.checkpoint import load_arrays, save_arrays, write
 from cgpfl.experiment.folder import finite
 from cgpfl.experiment.records import Cost, Records
 from cgpfl.experiment.table import Runs, default_target, markdown, ranking
+from cgpfl.files import load_arrays, save_arrays, write
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from cgpfl.engine import check_start
 from cgpfl.engine.processes import agree, by_the_first, watched
 from cgpfl.engine.where import check_place
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.checkpoint import write
 from cgpfl.experiment.config import Experiment, from_dict, read_toml, to_toml
 from cgpfl.experiment.folder import RunFolder, parameters
 from cgpfl.experiment.result import Result
 from cgpfl.experiment.run import Progress, checked, interrupts, run_method
+from cgpfl.files import write
 from cgpfl.models import Model, as_model
 
 

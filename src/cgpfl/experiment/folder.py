@@ -22,7 +22,8 @@ import pandas as pd
 
 from cgpfl.data import FederatedData
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.checkpoint import MethodFolder, write
+from cgpfl.experiment.checkpoint import MethodFolder
+from cgpfl.files import write
 
 if TYPE_CHECKING:
     from cgpfl.experiment.result import Result

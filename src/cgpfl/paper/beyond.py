@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from cgpfl.algorithms import get_method
-from cgpfl.experiment.checkpoint import write
 from cgpfl.experiment.compare import compare, resume_comparison
 from cgpfl.experiment.compared import Compared, check_made_with
 from cgpfl.experiment.folder import parameters
 from cgpfl.experiment.table import LEVEL
+from cgpfl.files import write
 from cgpfl.paper.draw import panels, save
 from cgpfl.paper.plan import Part, Plan
 from cgpfl.paper.section import Figure, Section, Table, save_csv

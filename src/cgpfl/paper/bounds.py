@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cgpfl.experiment.checkpoint import write
 from cgpfl.experiment.compared import check_made_with
+from cgpfl.files import write
 from cgpfl.paper.cells import federation, made_with, model_of
 from cgpfl.paper.draw import legend_below, panels, save, whole
 from cgpfl.paper.plan import Part, Plan

@@ -22,8 +22,8 @@ import jax
 from cgpfl import __version__
 from cgpfl.data import load
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.checkpoint import write
 from cgpfl.experiment.run import Progress, interrupts
+from cgpfl.files import write
 from cgpfl.paper.beyond import BEYOND
 from cgpfl.paper.bounds import THEORY
 from cgpfl.paper.cells import Cells

@@ -7,7 +7,7 @@ import html
 import re
 from pathlib import Path
 
-from cgpfl.experiment.checkpoint import write
+from cgpfl.files import write
 from cgpfl.paper.section import Section, Table, Verdict
 
 STYLE = """

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cgpfl.experiment.checkpoint import write
+from cgpfl.files import write
 
 
 @dataclass(frozen=True)

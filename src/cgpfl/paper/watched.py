@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cgpfl.experiment.checkpoint import load_arrays, save_arrays
 from cgpfl.experiment.compared import check_made_with
+from cgpfl.files import load_arrays, save_arrays
 from cgpfl.paper.cells import federation, made_with, model_of
 from cgpfl.paper.draw import COLOUR, NAMES, band, legend_below, panels, save, whole
 from cgpfl.paper.plan import Part, Plan

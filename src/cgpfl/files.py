@@ -1,0 +1,41 @@
+"""Files written whole or not at all, and named arrays in them: safetensors, never pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from cgpfl.errors import CgpflError
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def save_arrays(path: Path, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
+    """Named arrays and a few facts in one safetensors file."""
+    content = save({k: np.asarray(v, order="C") for k, v in arrays.items()}, {"facts": json.dumps(facts)})
+    write(path, content)
+
+
+def load_arrays(path: Path, advice: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """What :func:`save_arrays` wrote; ``advice`` tells the user what to do where that cannot be read."""
+    try:
+        with safe_open(path, "np") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return arrays, json.loads(file.metadata()["facts"])
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        reason = f"{path}: cannot be read ({type(error).__name__})"
+        raise CgpflError(f"{reason}; {advice}" if advice else reason) from error

@@ -63,9 +63,9 @@ def run(
         raise CgpflError("--coordinator: needs --out, a folder that all processes see")
     flags = {"data": data, "split": split, "clients": clients, "model": model, "rounds": rounds, "seed": seed}
     flags |= {"devices": wanted}
-    values = _values(config, flags, method, DEFAULT_METHODS, settings)
+    values = nested(config, flags, method, DEFAULT_METHODS, settings)
     experiment = from_dict(values, str(config) if config is not None else "command line")
-    folder = out or _free_folder(experiment.data.source, experiment.data.split)
+    folder = out or free_folder(experiment.data.source, experiment.data.split)
     go(lambda tell: run_experiment(experiment, folder, tell), folder)
 
 
@@ -105,13 +105,13 @@ def compare(
         raise CgpflError(f"--budget {budget}: must be at least 2")
     flags = {"data": data, "split": split, "clients": clients, "model": model, "rounds": rounds, "seed": seed}
     names = None if methods is None else chosen([name.strip() for name in methods.split(",")])
-    values = _values(config, flags, names, chosen(["all"]), settings)
+    values = nested(config, flags, names, chosen(["all"]), settings)
     section = values.setdefault("compare", {})
     given = {"seeds": seeds, "target": target, "tune": (8 if budget is None else budget) if tune else None}
     if isinstance(section, dict):
         section.update({k: v for k, v in given.items() if v is not None})
     experiment, comparing = from_config(values, str(config) if config is not None else "command line")
-    folder = out or _free_folder(experiment.data.source, experiment.data.split, "compare-")
+    folder = out or free_folder(experiment.data.source, experiment.data.split, "compare-")
     go(lambda tell: run_comparison(experiment, comparing, folder, tell), folder)
 
 
@@ -158,7 +158,7 @@ def _spread(
     return "all"
 
 
-def _values(
+def nested(
     config: Path | None, flags: dict[str, Any], methods: Any, default: Any, settings: list[str] | None
 ) -> dict[str, Any]:
     """The nested values of an experiment: the configuration's, then the flags', then --set's."""
@@ -183,7 +183,7 @@ def _values(
     return values
 
 
-def _free_folder(source: str, split: str, prefix: str = "") -> Path:
+def free_folder(source: str, split: str, prefix: str = "") -> Path:
     """The first of runs/DATA-SPLIT-1, -2, … that does not exist."""
     name = f"{prefix}{Path(source).stem}-{split}"
     n = 1

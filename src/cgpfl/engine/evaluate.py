@@ -49,6 +49,19 @@ def evaluate_client(
     parts: tuple[Part, Part, Part | None],
     keys: ClientKeys,
 ) -> dict[str, Array]:
+    """What is recorded of one client, with the message it would be sent now (see :func:`evaluate_message`)."""
+    return evaluate_message(method, task, arrays, method.send(server, client_id), client, parts, keys)
+
+
+def evaluate_message(
+    method: Any,
+    task: Task,
+    arrays: Arrays,
+    message: Any,
+    client: Any,
+    parts: tuple[Part, Part, Part | None],
+    keys: ClientKeys,
+) -> dict[str, Array]:
     """What is recorded of one client.
 
     correct, loss: its personal model on its test part; train_loss: f_i of that model (regulariser
@@ -56,7 +69,6 @@ def evaluate_client(
     context model: shared_correct, shared_loss on the test part, and distance, ‖θ_i − ω‖².
     """
     train, test, validation = parts
-    message = method.send(server, client_id)
     data = arrays.view(train.rows, train.counts)
     personal = method.personal(task, message, client, data, keys.personal)
     correct, loss = score(task, personal, arrays, test)

@@ -6,6 +6,7 @@ the vectorised engine only the derivation of keys. The two must agree to float t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -45,8 +46,10 @@ def simulate_loop(
     server_key, client_key = jax.random.split(keys.setup)
     server = method.init_server(task, server_key)
     clients = [method.init_client(task, jax.random.fold_in(client_key, i)) for i in arrays.ids]
-    train, aggregate = jax.jit(method.train), jax.jit(method.aggregate)
-    evaluate = jax.jit(lambda *args: evaluate_client(method, task, arrays, *args))
+    # Hyper-parameters are arguments, as in the vectorised program: folded constants round otherwise.
+    train = partial(jax.jit(lambda of, *args: of.train(*args)), method)
+    aggregate = partial(jax.jit(lambda of, *args: of.aggregate(*args)), method)
+    evaluate = partial(jax.jit(evaluate_client), method, task, arrays)
     size = cohort_size(participation, data.clients)
     records: list[dict[str, np.ndarray]] = []
     total = 0

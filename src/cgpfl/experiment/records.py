@@ -22,15 +22,17 @@ PER_CLIENT = (
 
 
 def scores(correct: np.ndarray, n: np.ndarray) -> dict[str, float]:
-    """Accuracies of N clients, ``correct [N]`` of ``n [N]``.
+    """Accuracies of N clients, ``correct [N]`` of ``n [N]``; those whose value is not known (NaN) do not count.
 
     pooled: all correct answers over all samples. mean: over clients. worst_tenth: mean over the worst
     tenth of the clients (at least one). std: over clients.
     """
-    each = np.asarray(correct, float) / n
+    known = np.isfinite(correct)
+    correct, n = np.asarray(correct, float)[known], n[known]
+    each = correct / n
     worst = np.sort(each)[: max(1, -(-len(each) // 10))]
     return {
-        "pooled": float(np.sum(correct) / np.sum(n)),
+        "pooled": float(correct.sum() / n.sum()),
         "mean": float(each.mean()),
         "worst_tenth": float(worst.mean()),
         "std": float(each.std()),
@@ -54,26 +56,30 @@ class Records:
     def history(self, n: np.ndarray, prox: float, cost: Cost) -> pd.DataFrame:
         """One row an evaluated round. ``n [N]``: test samples of each client."""
         rows = []
-        v = self.values
         for e, t in enumerate(self.rounds):
+            known = np.isfinite(self.values["correct"][e])
+            if not known.any():  # a round in which no node could be evaluated
+                continue
+            v = {k: x[e][known] if k in PER_CLIENT else x[e] for k, x in self.values.items()}
+            of = n[known]
             row: dict[str, Any] = {"round": t}
-            row |= {("accuracy" if k == "pooled" else k): s for k, s in scores(v["correct"][e], n).items()}
-            row["loss"] = float(np.average(v["loss"][e], weights=n))
-            row["train_loss"] = float(v["train_loss"][e].mean())
+            row |= {("accuracy" if k == "pooled" else k): s for k, s in scores(v["correct"], of).items()}
+            row["loss"] = float(np.average(v["loss"], weights=of))
+            row["train_loss"] = float(v["train_loss"].mean())
             if "shared_correct" in v:
-                row["shared_accuracy"] = float(v["shared_correct"][e].sum() / n.sum())
-                row["shared_loss"] = float(np.average(v["shared_loss"][e], weights=n))
+                row["shared_accuracy"] = float(v["shared_correct"].sum() / of.sum())
+                row["shared_loss"] = float(np.average(v["shared_loss"], weights=of))
                 # The paper's objectives: mean F_i = f_i + (λ/2)‖θ_i − ω‖², and G, k-means' own.
-                row["objective_personal"] = float((v["train_loss"][e] + prox / 2 * v["distance"][e]).mean())
-                row["objective_context"] = float(v["distance"][e].mean())
+                row["objective_personal"] = float((v["train_loss"] + prox / 2 * v["distance"]).mean())
+                row["objective_context"] = float(v["distance"].mean())
             else:
                 row["objective_personal"] = row["train_loss"]
-            row |= {k: v[k][e].item() for k in ("k", "kmeans_iterations") if k in v}
-            rows.append(row | cost.after(t, int(v["answers"][e])))
+            row |= {k: v[k].item() for k in ("k", "kmeans_iterations") if k in v}
+            rows.append(row | cost.after(t, int(v["answers"])))
         return pd.DataFrame(rows)
 
     def clients(self, n: np.ndarray, label: str) -> pd.DataFrame:
-        """One row a client and evaluated round, in long form."""
+        """One row a client and evaluated round, in long form; none where a node could not be evaluated."""
         each = len(n)
         frame: dict[str, Any] = {
             "method": pd.Categorical([label] * (each * len(self.rounds))),
@@ -81,9 +87,12 @@ class Records:
             "client": np.tile(np.arange(each, dtype=np.int32), len(self.rounds)),
             "n": np.tile(n.astype(np.int32), len(self.rounds)),
         }
+        known = np.isfinite(self.values["correct"].reshape(-1)) if self.rounds else np.zeros(0, bool)
+        frame = {name: column if known.all() else column[known] for name, column in frame.items()}
         for name in PER_CLIENT:
             if name in self.values:
                 flat = self.values[name].reshape(-1)
+                flat = flat if known.all() else flat[known]
                 frame[name] = flat.astype(np.int32) if name.endswith("correct") else flat
         return pd.DataFrame(frame)
 

@@ -110,7 +110,9 @@ class Result:
 
     def _scores(self, name: str) -> dict[str, float] | None:
         values = self.records.values.get(name)
-        return None if values is None or not len(values) else scores(values[-1], self.data.test.counts)
+        if values is None or not len(values) or not np.isfinite(values[-1]).any():
+            return None
+        return scores(values[-1], self.data.test.counts)
 
     @property
     def accuracy(self) -> float:

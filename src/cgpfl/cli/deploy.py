@@ -1,0 +1,257 @@
+"""``cgpfl deploy``: an experiment on real nodes, over Flower."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cgpfl.cli.app import app
+from cgpfl.cli.runs import Assignments, Clients, Config, Data, ModelName, Rounds, Split, free_folder, nested
+from cgpfl.errors import CgpflError
+
+deploy_app = typer.Typer(help="Real nodes, over Flower: TLS, authentication, faults.", no_args_is_help=True)
+app.add_typer(deploy_app, name="deploy")
+
+App = Annotated[Path, typer.Argument(metavar="APP", help="An app's folder, written by: cgpfl deploy init.")]
+Out = Annotated[Path | None, typer.Option(help="Run folder; a run that stopped there goes on.")]
+Methods = Annotated[list[str] | None, typer.Option(help="Method to run; repeat for several.")]
+DEMO = ("local", "fedavg", "cgpfl-heur")
+NEEDS = "needs Flower; install it by: pip install 'cgpfl[deploy]'"
+
+
+@deploy_app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="APP", help="Folder to write.")],
+    config: Config = None,
+    nodes: Annotated[int | None, typer.Option(help="Clients of the federation (default: the data's).")] = None,
+    host: Annotated[str, typer.Option(help="The server's name or address, as nodes see it.")] = "localhost",
+    port: Annotated[int, typer.Option(help="The server's port for nodes.")] = 9443,
+    shape: Annotated[str | None, typer.Option(help="Shape of one input, such as 28,28, for data of the nodes.")] = None,
+    classes: Annotated[int | None, typer.Option(help="Number of classes, with --shape.")] = None,
+    method: Methods = None,
+    data: Data = None,
+    split: Split = None,
+    model: ModelName = None,
+    rounds: Rounds = None,
+    settings: Assignments = None,
+) -> None:
+    """Write a Flower app from an experiment: configuration, certificates, nginx, systemd units.
+
+    With the experiment's own data, for a trial, or with --shape and --classes for data that only the nodes have.
+    Deadlines and the like: section deploy of experiment.toml, or --set deploy.deadline=60.
+
+    [dim]cgpfl deploy init federation --nodes 4 --rounds 10[/dim]
+
+    [dim]cgpfl deploy init federation experiment.toml --shape 28,28 --classes 10 --nodes 8 --host fl.example.org[/dim]
+    """
+    flags = {"data": data, "split": split, "clients": nodes, "model": model, "rounds": rounds}
+    experiment, deploy, _ = _planned(config, flags, method, settings, shape, classes)
+    from cgpfl.deploy.layout import write_app
+
+    write_app(folder, experiment, deploy, host=host, port=port)
+    typer.echo(f"Wrote {folder}. A trial on this machine: cgpfl deploy up {folder}\nOn real hosts: {folder}/README.md")
+
+
+@deploy_app.command()
+def up(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="APP", help="An app's folder (default: digits, a temporary one).")
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(help="Nodes, without APP (default: 4).")] = None,
+    clients: Clients = None,
+    method: Methods = None,
+    data: Data = None,
+    split: Split = None,
+    model: ModelName = None,
+    rounds: Rounds = None,
+    out: Out = None,
+    settings: Assignments = None,
+    check: Annotated[bool, typer.Option("--check", help="Then simulate the same and compare.")] = False,
+) -> None:
+    """Try a deployment on this machine: SuperLink and SuperNodes as processes, over TLS, nodes authenticated.
+
+    [dim]cgpfl deploy up --nodes 4 --rounds 5 --check[/dim]
+    """
+    from cgpfl.deploy.check import compare
+    from cgpfl.deploy.layout import TRIAL_DATA, write_app, write_trial_data
+    from cgpfl.deploy.plan import EXPERIMENT, read_plan
+    from cgpfl.deploy.serve import check as check_plan
+    from cgpfl.deploy.trial import trial
+    from cgpfl.terminal import progress
+
+    temporary = folder is None
+    if folder is None:
+        flags = {"data": data, "split": split, "clients": nodes or clients or 4, "model": model, "rounds": rounds or 5}
+        experiment, deploy, federation = _planned(None, flags, method or DEMO, settings, None, None)
+        folder = Path(tempfile.mkdtemp(prefix="cgpfl-deploy-")) / "app"
+        write_app(folder, experiment, deploy)
+        out = out or free_folder(experiment.data.source, experiment.data.split, "deploy-")
+    else:
+        given = {"nodes": nodes, "clients": clients, "method": method, "data": data, "split": split, "model": model}
+        wrong = [name for name, value in {**given, "rounds": rounds, "set": settings}.items() if value is not None]
+        if wrong:
+            raise CgpflError(f"--{wrong[0]}: goes without APP; the app's own experiment is {folder / EXPERIMENT}")
+        plan = read_plan(folder / EXPERIMENT)
+        experiment, federation = check_plan(plan), None
+        out = out or free_folder(folder.resolve().name, "nodes", "deploy-")
+    if not (folder / TRIAL_DATA).exists():
+        federation = federation or experiment.data.build(experiment.seed)
+        write_trial_data(folder, federation)
+    try:
+        with progress() as tell, trial(folder, say=_say) as running:
+            running.run(out, on_progress=tell, say=_say)
+        _show(out)
+        if check:
+            typer.echo(compare(folder, out))
+    except KeyboardInterrupt:
+        typer.echo(f"Stopped; every finished round is saved in {out}", err=True)
+        if not temporary:
+            typer.echo(f"Continue with: cgpfl deploy up {folder} --out {out}", err=True)
+        raise typer.Exit(130) from None
+    finally:
+        if temporary:
+            shutil.rmtree(folder.parent, ignore_errors=True)
+
+
+@deploy_app.command()
+def keys(
+    folder: App,
+    host: Annotated[str, typer.Option(help="The server's name or address, as nodes see it.")] = "localhost",
+    nodes: Annotated[int | None, typer.Option(help="Keys for this many nodes (default: the app's).")] = None,
+) -> None:
+    """Make the keys that are missing: authority, server, a key for each node."""
+    from cgpfl.deploy.certificates import write_keys
+    from cgpfl.deploy.layout import KEYS
+    from cgpfl.deploy.plan import EXPERIMENT, read_plan
+
+    n = nodes or read_plan(folder / EXPERIMENT).deploy.clients
+    new = write_keys(folder / KEYS, host, n)
+    typer.echo(f"{len(new)} new files in {folder / KEYS}; secret: *.key")
+
+
+@deploy_app.command()
+def superlink(
+    folder: App,
+    port: Annotated[int, typer.Option(help="Port, on loopback: nodes come through nginx.")] = 9444,
+    host: Annotated[str, typer.Option(help="Address to listen on: keep it loopback.")] = "127.0.0.1",
+) -> None:
+    """Run the SuperLink of an app, until it is stopped."""
+    import os
+
+    from cgpfl.deploy.processes import connect
+    from cgpfl.deploy.processes import superlink as make
+
+    if host not in ("127.0.0.1", "localhost", "::1"):
+        typer.echo(f"Warning: on {host} whoever has ca.pem can start runs, and runs are code on your nodes.", err=True)
+    home = folder.resolve() / ".flwr"
+    process = make(folder.resolve(), home, port, host)
+    connect(home, f"127.0.0.1:{port}", folder.resolve() / "keys" / "ca.pem")
+    os.execve(process.command[0], process.command, process.env)
+
+
+@deploy_app.command()
+def register(
+    folder: App,
+    key: Annotated[list[Path] | None, typer.Option(help="A node's public key (default: all in keys/).")] = None,
+) -> None:
+    """Make nodes' public keys known to the running SuperLink."""
+    from cgpfl.deploy.layout import KEYS
+    from cgpfl.deploy.processes import register as add
+
+    found = key or sorted((folder / KEYS).glob("node-*.pub"))
+    if not found:
+        raise CgpflError(f"{folder / KEYS}: has no node-*.pub; make keys by: cgpfl deploy keys {folder}")
+    for path in found:
+        add(folder.resolve() / ".flwr", path)
+        typer.echo(f"registered {path.name}")
+
+
+@deploy_app.command()
+def node(
+    client: Annotated[int, typer.Option(help="Which client this is: 0, 1, ...")],
+    server: Annotated[str, typer.Option(help="HOST:PORT of the server.")],
+    ca: Annotated[Path, typer.Option(help="The federation's ca.pem.")],
+    key: Annotated[Path, typer.Option(help="This node's own key.")],
+    data: Annotated[Path, typer.Option(help="Its samples: a folder, .npz, .csv or .parquet; they stay here.")],
+    state: Annotated[Path, typer.Option(help="Folder for the client's private states.")],
+    port: Annotated[int, typer.Option(help="A port of its own on this machine's loopback.")] = 9094,
+) -> None:
+    """Run the SuperNode of one client, until it is stopped."""
+    import os
+
+    from cgpfl.deploy.processes import supernode
+
+    place = state.resolve()
+    process = supernode(
+        client=client, server=server, ca=ca, key=key, data=data, state=place / "states", home=place / "flwr", port=port
+    )
+    os.execve(process.command[0], process.command, process.env)
+
+
+@deploy_app.command("run")
+def run_(
+    folder: App,
+    out: Annotated[Path, typer.Option(help="Run folder; a run that stopped there goes on.")],
+) -> None:
+    """Start a run on the running SuperLink, or go on with a stopped one, and follow it to its end."""
+    from cgpfl.deploy.follow import follow, size
+    from cgpfl.deploy.plan import EXPERIMENT, read_plan
+    from cgpfl.deploy.serve import check as check_plan
+    from cgpfl.deploy.trial import patience, start_run
+    from cgpfl.terminal import progress
+
+    plan = read_plan(folder / EXPERIMENT)
+    check_plan(plan)
+    since = size(out)
+    start_run(folder.resolve(), folder.resolve() / ".flwr", out)
+    with progress() as tell:
+        follow(out, since, on_progress=tell, say=_say, check=lambda: None, silence=patience(plan))
+    _show(out)
+
+
+def _planned(
+    config: Path | None, flags: dict[str, Any], method: Any, settings: list[str] | None, shape: str | None, classes: Any
+) -> tuple[Any, Any, Any]:
+    """Experiment, deployment and, unless the nodes bring it, the federation's data."""
+    from cgpfl.deploy.layout import read_shape
+    from cgpfl.deploy.plan import Deployment
+    from cgpfl.experiment.config import from_dict, parse_value
+    from cgpfl.hyper import from_values
+
+    own = [s for s in settings or [] if s.startswith("deploy.")]
+    values = nested(config, flags, method, DEMO, [s for s in settings or [] if s not in own])
+    section = dict(values.pop("deploy", {}))
+    for setting in own:
+        name, equals, text = setting.removeprefix("deploy.").partition("=")
+        if not equals:
+            raise CgpflError(f"--set {setting}: must be deploy.KEY=VALUE")
+        section[name.strip()] = parse_value(text.strip())
+    experiment = from_dict(values, str(config) if config is not None else "command line")
+    federation = None
+    if (shape is None) != (classes is None):
+        raise CgpflError("--shape, --classes: go together")
+    if shape is not None:
+        facts = {"clients": experiment.data.clients, "shape": read_shape(shape), "classes": classes}
+    else:
+        federation = experiment.data.build(experiment.seed)
+        facts = {"clients": federation.clients, "shape": federation.shape, "classes": federation.classes}
+        facts |= {"scale": federation.scale, "shift": federation.shift}
+    return experiment, from_values(Deployment, {**facts, **section}, "deploy"), federation
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _show(out: Path) -> None:
+    from types import SimpleNamespace
+
+    from cgpfl.deploy.follow import summary
+    from cgpfl.terminal import show_run
+
+    done: Any = SimpleNamespace(folder=out, summary=summary(out), results=[SimpleNamespace(message=None)])
+    show_run(done)

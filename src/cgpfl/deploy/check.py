@@ -1,0 +1,66 @@
+"""A finished trial against a simulation of the same experiment on the same samples."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from cgpfl.data import FederatedData
+from cgpfl.data.local import load_local
+from cgpfl.deploy.layout import TRIAL_DATA
+from cgpfl.deploy.plan import EXPERIMENT, Plan, read_plan
+from cgpfl.errors import CgpflError
+from cgpfl.experiment.config import from_dict
+from cgpfl.experiment.run import checked, run_method
+from cgpfl.files import load_arrays
+
+TOLERANCE = 1e-5
+"""Of parameters: the simulation computes all clients in one program, a node computes its own."""
+
+
+def together(plan: Plan) -> FederatedData:
+    """The nodes' data of a trial as one federation."""
+    deploy = plan.deploy
+    scaling = {"scale": deploy.scale, "shift": deploy.shift}
+    folders = [plan.where.parent / TRIAL_DATA / str(i) for i in range(deploy.clients)]
+    each = [
+        load_local(folder, deploy.shape, deploy.classes, test=deploy.test, seed=plan.seed, **scaling)
+        for folder in folders
+    ]
+    train = [(d.x[d.train.parts()[0]], d.y[d.train.parts()[0]]) for d in each]
+    test = [(d.x[d.test.parts()[0]], d.y[d.test.parts()[0]]) for d in each]
+    return FederatedData.from_clients(train, test, classes=deploy.classes, **scaling)
+
+
+def compare(app: Path, out: Path) -> str:
+    """Simulate the trial in ``out`` → what was found equal; an error where it is not."""
+    from cgpfl.experiment.folder import RunFolder
+
+    plan = read_plan(app / EXPERIMENT)
+    experiment, data, model = from_dict(plan.values, str(plan.where)), together(plan), plan.model()
+    metrics = pd.read_parquet(out / "metrics.parquet")
+    worst = 0.0
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = RunFolder(Path(scratch))
+        for label, method in experiment.methods().items():
+            place = folder.method(label)
+            result = run_method(checked(method, data, experiment), data, model, experiment, label=label, folder=place)
+            here, there = result.clients, metrics[metrics["method"] == label].reset_index(drop=True)
+            for name in ("round", "client", "n", "correct"):
+                if not np.array_equal(here[name].to_numpy(), there[name].to_numpy()):
+                    raise CgpflError(f"{label}: {name} of the deployment is not the simulation's")
+            ours, _ = load_arrays(place.path / "state.safetensors")
+            theirs, _ = load_arrays(out / "methods" / label / "state.safetensors")
+            for name, value in theirs.items():
+                if name.startswith(".server") and np.issubdtype(value.dtype, np.floating):
+                    worst = max(worst, float(np.abs(value - ours[name]).max(initial=0)))
+    if worst > TOLERANCE:
+        raise CgpflError(f"the server's parameters differ from the simulation's by {worst:.2g}")
+    labels = ", ".join(experiment.methods())
+    return (
+        f"The same in simulation: {labels}: every client's accuracy in every round equal, "
+        f"the server's parameters to {worst:.1g} (up to {TOLERANCE:g} is rounding)."
+    )

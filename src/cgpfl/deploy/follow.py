@@ -1,0 +1,83 @@
+"""Following a run by the events in its folder: the server writes them, whoever started it reads them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from cgpfl.deploy.serve import EVENTS
+from cgpfl.errors import CgpflError, LostError
+from cgpfl.experiment.run import Progress
+
+
+def events(path: Path, since: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Whole lines of the file from byte ``since`` on, each with the place after it."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        file.seek(since)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            since += len(line)
+            yield since, json.loads(line)
+
+
+def size(out: Path) -> int:
+    """Bytes of events so far: where a run that starts now will begin."""
+    path = out / EVENTS
+    return path.stat().st_size if path.exists() else 0
+
+
+def follow(
+    out: Path,
+    since: int,
+    *,
+    on_progress: Callable[[Progress], None],
+    say: Callable[[str], None],
+    check: Callable[[], None],
+    silence: float,
+) -> None:
+    """Until the run is finished; :class:`LostError` where it stopped, or said nothing for ``silence`` seconds.
+
+    ``check`` is called now and then, and raises where waiting is in vain.
+    """
+    heard = time.monotonic()
+    while True:
+        for place, event in events(out / EVENTS, since):
+            since, heard = place, time.monotonic()
+            if event["kind"] == "say":
+                say(event["line"])
+            elif event["kind"] == "progress":
+                on_progress(_progress(event))
+            elif event["kind"] == "stopped":
+                raise LostError(event["message"])
+            elif event["kind"] == "finished":
+                return
+        check()
+        if time.monotonic() - heard > silence:
+            raise LostError(f"run {out}: nothing was heard of the server for {silence:.0f} s")
+        time.sleep(0.1)
+
+
+def _progress(event: dict[str, Any]) -> Progress:
+    done, seconds = event["round"], event["seconds"]
+    speed = done / seconds if done and seconds else None
+    return Progress(event["label"], done, event["rounds"], event["accuracy"], seconds, speed)
+
+
+def finished(out: Path) -> bool:
+    """Whether the run in ``out`` has its summary."""
+    return (out / "summary.json").exists()
+
+
+def summary(out: Path) -> dict[str, Any]:
+    """The finished run's figures."""
+    try:
+        found: dict[str, Any] = json.loads((out / "summary.json").read_text())
+    except (OSError, ValueError) as error:
+        raise CgpflError(f"run {out}: has no summary.json that can be read") from error
+    return found

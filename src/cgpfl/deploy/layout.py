@@ -1,0 +1,91 @@
+"""The app that ``cgpfl deploy init`` writes: a folder that Flower can run, and what its hosts need."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from cgpfl.data import FederatedData
+from cgpfl.deploy.plan import EXPERIMENT, Deployment
+from cgpfl.errors import CgpflError
+from cgpfl.experiment.config import Experiment, to_toml
+from cgpfl.experiment.folder import parameters
+from cgpfl.files import write
+from cgpfl.models import as_model
+
+KEYS = "keys"
+TRIAL_DATA = "trial-data"
+TEMPLATES = (
+    "pyproject.toml",
+    "federation/__init__.py",
+    "federation/server.py",
+    "federation/client.py",
+    "certificates.sh",
+    "nginx.conf",
+    "systemd/cgpfl-superlink.service",
+    "systemd/cgpfl-node@.service",
+    "README.md",
+    ".gitignore",
+)
+
+
+def write_app(
+    folder: Path, experiment: Experiment, deploy: Deployment, *, host: str = "localhost", port: int = 9443
+) -> None:
+    """Write the app into the new folder ``folder``."""
+    if folder.exists() and any(folder.iterdir()):
+        raise CgpflError(f"{folder}: exists already and is not empty; choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    facts = {
+        "host": host,
+        "port": port,
+        "inner": port + 1,
+        "clients": deploy.clients,
+        "last": deploy.clients - 1,
+        "folder": folder.resolve(),
+    }
+    for name in TEMPLATES:
+        text = (
+            resources.files("cgpfl.deploy").joinpath("templates", name.replace(".gitignore", "gitignore")).read_text()
+        )
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(Template(text).substitute(facts), encoding="utf-8")
+    (folder / "certificates.sh").chmod(0o755)
+    write(folder / EXPERIMENT, to_toml(_values(experiment, deploy)).encode())
+
+
+def _values(experiment: Experiment, deploy: Deployment) -> dict[str, Any]:
+    """Everything written out; the data section is of simulations and of no use to nodes."""
+    model = as_model(experiment.model.name, deploy.shape, deploy.classes, **experiment.model.settings)
+    stand_in: Any = dataclasses.make_dataclass("Counted", ["clients"])(deploy.clients)
+    values = experiment.complete(stand_in, parameters(model.settings()))
+    values["deploy"] = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(deploy).items()}
+    return values
+
+
+def write_trial_data(folder: Path, data: FederatedData) -> list[Path]:
+    """Each client's own samples as a node would have them: ``train.npz`` and ``test.npz`` in a folder each."""
+    places = []
+    for i in range(data.clients):
+        place = folder / TRIAL_DATA / str(i)
+        place.mkdir(parents=True, exist_ok=True)
+        for name, table in (("train", data.train), ("test", data.test)):
+            rows = table.parts()[i]
+            np.savez(place / f"{name}.npz", x=data.x[rows], y=data.y[rows])
+        places.append(place)
+    return places
+
+
+def read_shape(text: str) -> tuple[int, ...]:
+    """``28,28`` as (28, 28)."""
+    parts: Sequence[str] = text.replace("x", ",").split(",")
+    if not all(p.strip().isdigit() and int(p) > 0 for p in parts):
+        raise CgpflError(f"--shape {text}: must be the shape of one input, such as 28,28")
+    return tuple(int(p) for p in parts)

@@ -1,0 +1,268 @@
+"""The server's run: every method in turn, a checkpoint after each round, the run folder of a simulation at the end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from cgpfl.data import Table
+from cgpfl.deploy.plan import EXPERIMENT, Plan, read_plan
+from cgpfl.engine.flower.link import Link
+from cgpfl.engine.flower.server import Happened, Rules, Served, Server
+from cgpfl.engine.round import State
+from cgpfl.errors import CgpflError
+from cgpfl.experiment.config import Experiment, from_dict, to_toml
+from cgpfl.experiment.folder import RunFolder
+from cgpfl.experiment.records import Records, scores
+from cgpfl.experiment.result import Result
+from cgpfl.experiment.run import fingerprint
+from cgpfl.files import write
+
+EVENTS = "server.jsonl"
+"""What happened, a line each, in the run folder."""
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What the server knows of the federation's data: counts, and nothing else."""
+
+    train: Table
+    test: Table
+    shape: tuple[int, ...]
+    classes: int
+    context: None = None
+
+    @classmethod
+    def of(cls, plan: Plan, state: Served) -> Outline:
+        """From what the nodes have said."""
+        none = np.zeros((plan.deploy.clients, 0), np.int32)
+        return cls(Table(none, state.samples), Table(none, state.tests), plan.deploy.shape, plan.deploy.classes)
+
+    @property
+    def clients(self) -> int:
+        """N."""
+        return len(self.train.counts)
+
+    @property
+    def digest(self) -> str:
+        """Hash of all the server knows."""
+        return hashlib.sha256(f"{self.train.counts} {self.test.counts} {self.shape}".encode()).hexdigest()[:16]
+
+    def summary(self) -> dict[str, Any]:
+        """Facts for the run folder."""
+        there = self.train.counts[self.train.counts > 0]
+        return {
+            "source": "nodes",
+            "split": "node",
+            "clients": self.clients,
+            "samples": int(self.train.counts.sum() + self.test.counts.sum()),
+            "train_samples": int(self.train.counts.sum()),
+            "test_samples": int(self.test.counts.sum()),
+            "smallest_client": int(there.min(initial=0)) if not len(there) else int(there.min()),
+            "largest_client": int(there.max(initial=0)),
+            "shape": list(self.shape),
+            "classes": self.classes,
+            "true_contexts": None,
+            "split_hash": self.digest,
+        }
+
+
+@dataclass(frozen=True)
+class _Asked:
+    cohort: int
+
+
+@dataclass(frozen=True)
+class _Engine:
+    """What a result asks of its engine."""
+
+    server: Server
+
+    @property
+    def static(self) -> _Asked:
+        return _Asked(self.server.cohort)
+
+    def traffic(self) -> Any:
+        return self.server.traffic()
+
+
+class Events:
+    """Lines of JSON, appended; who follows the run reads them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def tell(self, kind: str, **facts: Any) -> None:
+        """Write one."""
+        line = json.dumps({"time": round(time.time(), 3), "kind": kind, **facts})
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def say(self, line: str) -> None:
+        """A line for people."""
+        print(line, flush=True)
+        self.tell("say", line=line)
+
+
+def serve(app: Path, grid: Any, out: Path) -> None:
+    """Serve every method of the app's experiment; go on where the run folder ``out`` ends."""
+    plan = read_plan(app / EXPERIMENT)
+    out.mkdir(parents=True, exist_ok=True)
+    events = Events(out / EVENTS)
+    try:
+        experiment = check(plan)
+        folder = RunFolder(out)
+        write(out / "config.toml", to_toml({**plan.values, "deploy": _plain(asdict(plan.deploy))}).encode())
+        link = Link(grid, plan.deploy.clients, _claims(folder), events.say)
+        events.tell("waiting", clients=plan.deploy.clients)
+        there = link.wait(plan.deploy.join, plan.deploy.minimum)
+        events.say(f"{len(there)} of {plan.deploy.clients} nodes are here")
+        results = [_run(plan, experiment, label, folder, link, events) for label in experiment.methods()]
+        missing = [str(i) for i in np.flatnonzero(results[-1].data.test.counts == 0)]
+        if missing:
+            events.say(f"never heard of: client {', '.join(missing)}; the table is without them")
+        folder.finish(results)
+        events.tell("finished")
+    except CgpflError as error:
+        events.tell("stopped", message=str(error))
+        raise
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+def check(plan: Plan) -> Experiment:
+    """The experiment, if it can be deployed."""
+    experiment = from_dict(plan.values, str(plan.where))
+    if experiment.dropout > 0:
+        raise CgpflError(
+            f"{plan.where}: dropout = {experiment.dropout:g}: is for simulations, nodes drop out themselves"
+        )
+    for label, method in experiment.methods().items():
+        if getattr(method, "needs_public", False):
+            raise CgpflError(f"{plan.where}: {label}: needs samples that everybody has, which nodes have not")
+        if hasattr(method, "check"):
+            asked = max(1, round(experiment.participation * plan.deploy.clients))
+            method.check(plan.deploy.clients, experiment.rounds * asked, experiment.rounds)
+    plan.model()
+    return experiment
+
+
+def _claims(folder: RunFolder) -> dict[int, int]:
+    """Which node was which client, in the newest checkpoint."""
+    newest: dict[int, int] = {}
+    for label in folder.labels():
+        saved = folder.method(label).facts().get("deployed", {}).get("claims", {})
+        newest |= {int(client): int(node) for client, node in saved.items()}
+    return newest
+
+
+def _run(plan: Plan, experiment: Experiment, label: str, folder: RunFolder, link: Link, events: Events) -> Result:
+    deploy, method = plan.deploy, experiment.methods()[label]
+    engine = experiment.engine()
+    server = Server(
+        method,
+        plan.model(),
+        clients=deploy.clients,
+        shape=deploy.shape,
+        rounds=experiment.rounds,
+        seed=experiment.seed,
+        eval_every=engine["eval_every"],
+        participation=experiment.participation,
+        rules=Rules(deploy.deadline, deploy.minimum, deploy.repeats, deploy.largest),
+        tell=events.say,
+    )
+    place, link.label = folder.method(label), label
+    what = fingerprint(method, plan.model(), experiment)
+    what |= {f"deploy.{k}": _plain(asdict(deploy))[k] for k in ("clients", "shape", "classes", "scale", "shift")}
+    state, records, before = _begin(server, place, what)
+    began, saved = time.perf_counter() - before, len(records.rounds)
+
+    def save() -> None:
+        nonlocal saved
+        facts = {
+            "round": state.t,
+            "records": len(records.rounds),
+            "seconds": time.perf_counter() - began,
+            "run": what,
+            "deployed": {
+                "token": state.token,
+                "heard": state.heard.tolist(),
+                "samples": state.samples.tolist(),
+                "tests": state.tests.tolist(),
+                "claims": {str(client): str(node) for client, node in link.claims.items()},
+            },
+        }
+        new = Records(records.rounds[saved:], {k: v[saved:] for k, v in records.values.items()})
+        place.save(_whole(state), facts, new)
+        saved = len(records.rounds)
+
+    def note(happened: Happened, round_: int) -> None:
+        if happened.record is not None:
+            records.add([round_], {k: v[None] for k, v in happened.record.items()})
+        for client, why in happened.refused.items():
+            events.say(f"{label}, round {state.t + 1}: client {client} refused: {why}")
+        for client in happened.anew:
+            events.say(f"{label}, round {state.t + 1}: client {client} had lost its state and begins anew")
+
+    tell = _teller(events, label, experiment.rounds, records, began)
+    while state.t < experiment.rounds:
+        happened = server.step(state, link)
+        note(happened, state.t)
+        state = happened.state
+        save()
+        tell(state, len(happened.answered))
+    if not records.rounds or records.rounds[-1] < experiment.rounds:
+        happened = server.evaluate(state, link)
+        note(happened, state.t)
+        state = happened.state
+        save()
+        tell(state, len(happened.answered))
+    facts = (experiment.rounds, time.perf_counter() - began, experiment.seed)
+    outline: Any = Outline.of(plan, state)
+    handle: Any = _Engine(server)
+    return Result(label, method, outline, plan.model(), handle, _whole(state), records, *facts)
+
+
+def _teller(events: Events, label: str, rounds: int, records: Records, began: float) -> Callable[[Served, int], None]:
+    def tell(state: Served, answered: int) -> None:
+        accuracy = None
+        if records.rounds and np.isfinite(records.values["correct"][-1]).any():
+            accuracy = scores(records.values["correct"][-1], state.tests)["pooled"]
+        seconds = round(time.perf_counter() - began, 3)
+        facts = {"label": label, "round": state.t, "rounds": rounds, "answered": answered}
+        events.tell("progress", **facts, accuracy=accuracy, seconds=seconds)
+
+    return tell
+
+
+def _whole(state: Served) -> State:
+    """The server's state as a simulation's checkpoint has it, without the clients'."""
+    return State(state.server, (), jnp.int32(state.answers), jnp.int32(-1))
+
+
+def _begin(server: Server, place: Any, what: dict[str, Any]) -> tuple[Served, Records, float]:
+    start = server.start()
+    if not place.exists():
+        return start, Records(), 0.0
+    like = State(server.shapes(), (), jnp.int32(0), jnp.int32(0))
+    state, facts, records = place.load(like)
+    for name in what | facts["run"]:
+        was, now = facts["run"].get(name), what.get(name)
+        if was != now:
+            raise CgpflError(f"checkpoint {place.path}: was run with {name} = {was!r}, now {now!r}; start a new run")
+    known = facts["deployed"]
+    counts = {name: np.asarray(known[name], np.int32) for name in ("heard", "samples", "tests")}
+    served = replace(
+        start, server=state.server, t=facts["round"], answers=int(state.answers), token=known["token"], **counts
+    )
+    return served, records, facts["seconds"]

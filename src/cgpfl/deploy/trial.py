@@ -1,0 +1,127 @@
+"""A trial of a deployment on this machine: SuperLink and SuperNodes as processes, over TLS, nodes authenticated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cgpfl.deploy.certificates import write_keys
+from cgpfl.deploy.follow import finished, follow, size
+from cgpfl.deploy.layout import KEYS, TRIAL_DATA
+from cgpfl.deploy.plan import EXPERIMENT, Plan, read_plan
+from cgpfl.deploy.processes import (
+    CONNECTION,
+    Process,
+    connect,
+    flower,
+    free_ports,
+    register,
+    superlink,
+    supernode,
+    wait_for_tls,
+)
+from cgpfl.errors import CgpflError, LostError
+from cgpfl.experiment.run import Progress
+
+
+@dataclass
+class Trial:
+    """A federation on this machine."""
+
+    app: Path
+    plan: Plan
+    link: Process
+    port: int
+    nodes: dict[int, Process] = field(default_factory=dict)
+
+    @property
+    def home(self) -> Path:
+        """Flower's folder of the server."""
+        return self.app / ".flwr"
+
+    def node(self, client: int) -> Process:
+        """Start (again) the node of one client."""
+        (own,) = free_ports(1)
+        started = supernode(
+            client=client,
+            server=f"127.0.0.1:{self.port}",
+            ca=self.app / KEYS / "ca.pem",
+            key=self.app / KEYS / f"node-{client}.key",
+            data=self.app / TRIAL_DATA / str(client),
+            state=self.home / f"node-{client}" / "state",
+            home=self.home / f"node-{client}",
+            port=own,
+        ).start()
+        self.nodes[client] = started
+        return started
+
+    def run(
+        self,
+        out: Path,
+        *,
+        on_progress: Callable[[Progress], None] = lambda p: None,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """Start a run, or go on with the one in ``out``, and follow it to its end."""
+        since = size(out)
+        start_run(self.app, self.home, out)
+        follow(out, since, on_progress=on_progress, say=say, check=self.check, silence=patience(self.plan))
+
+    def check(self) -> None:
+        """Raise where the SuperLink, or every node, is gone."""
+        if not self.link.alive:
+            raise LostError(f"the SuperLink is gone: {self.link.tail()}")
+        if self.nodes and not any(n.alive for n in self.nodes.values()):
+            raise LostError(f"every node is gone: {next(iter(self.nodes.values())).tail()}")
+
+    def stop(self) -> None:
+        """End every process."""
+        with ThreadPoolExecutor(len(self.nodes) + 1) as pool:
+            list(pool.map(Process.stop, [*self.nodes.values(), self.link]))
+
+
+def patience(plan: Plan) -> float:
+    """Seconds without a word of the server after which it must be lost."""
+    return plan.deploy.join + (plan.deploy.repeats + 1) * plan.deploy.deadline + 120
+
+
+def start_run(app: Path, home: Path, out: Path) -> dict[str, Any]:
+    """Start a run of the app on the SuperLink that ``home`` knows."""
+    out = out.resolve()
+    if finished(out):
+        raise CgpflError(f"out {out}: is finished; choose another")
+    if '"' in str(out) or "\\" in str(out):
+        raise CgpflError(f"out {out}: may have no quotes or backslashes")
+    out.mkdir(parents=True, exist_ok=True)
+    return flower(home, "run", str(app), CONNECTION, "--run-config", f'out="{out}"')
+
+
+@contextmanager
+def trial(app: Path, *, nodes: int | None = None, say: Callable[[str], None] = lambda line: None) -> Iterator[Trial]:
+    """The app's SuperLink and its first ``nodes`` nodes (by default all), until the end of the block."""
+    app = app.resolve()
+    plan = read_plan(app / EXPERIMENT)
+    wanted = plan.deploy.clients if nodes is None else nodes
+    write_keys(app / KEYS, "localhost", plan.deploy.clients)
+    (port,) = free_ports(1)
+    home = app / ".flwr"
+    link = superlink(app, home, port)
+    found = Trial(app, plan, link, port)
+    try:
+        link.start()
+        wait_for_tls(link, port, app / KEYS / "ca.pem")
+        say(f"SuperLink on 127.0.0.1:{port}, TLS")
+        connect(home, f"127.0.0.1:{port}", app / KEYS / "ca.pem")
+        with ThreadPoolExecutor(2) as pool:
+            keys = [app / KEYS / f"node-{i}.pub" for i in range(plan.deploy.clients)]
+            list(pool.map(lambda key: register(home, key), keys))
+        for client in range(wanted):
+            found.node(client)
+        say(f"{wanted} nodes registered and started")
+        yield found
+    finally:
+        found.stop()

@@ -1,0 +1,191 @@
+"""Asking nodes through Flower: who is there, which client each of them is, orders down and answers up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+
+from cgpfl.engine.flower.node import Order
+from cgpfl.engine.flower.server import Answer
+from cgpfl.engine.flower.wire import RefusedError, check_form, form
+
+HEADER = 1024
+"""Bytes that NumPy's format adds to an array, at most."""
+POLL = (0.05, 0.5)
+"""Seconds between two looks for answers, at first and at most."""
+
+
+def to_record(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
+    """Named arrays as Flower's record."""
+    return ArrayRecord({name: Array(np.array(v, order="C")) for name, v in arrays.items()})
+
+
+def from_record(record: ArrayRecord, like: Any) -> dict[str, np.ndarray]:
+    """Named arrays of a record. Names, shapes, types and sizes are checked before a byte is decoded."""
+    check_form({name: (tuple(a.shape), a.dtype) for name, a in record.items()}, like)
+    found = {}
+    for name, (shape, dtype) in form(like).items():
+        array = record[name]
+        if array.stype != "numpy.ndarray" or len(array.data) > int(np.prod(shape)) * dtype.itemsize + HEADER:
+            raise RefusedError(f"{name} is not what it says it is")
+        try:
+            found[name] = np.load(BytesIO(array.data), allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise RefusedError(f"{name} cannot be read") from error
+    return found
+
+
+def order_record(order: Order) -> ConfigRecord:
+    """An order as Flower's record."""
+    return ConfigRecord({"token": order.token, "base": order.base, "train": order.train, "evaluate": order.evaluate})
+
+
+class Link:
+    """The nodes of a Flower run, by client id.
+
+    Each node is asked once which client it is. The first node that claims a client keeps it: a claim survives in
+    the server's checkpoint, and Flower gives a node the same id whenever it comes back with its key.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        clients: int,
+        claims: Mapping[int, int] | None = None,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.grid, self.clients, self.tell = grid, clients, tell
+        self.claims = dict(claims or {})
+        """Client id → node id."""
+        self.label = ""
+        """Which method orders are of."""
+        self._asking: dict[str, tuple[int, float]] = {}
+        self._refused: set[int] = set()
+
+    def wait(self, seconds: float, enough: int) -> list[int]:
+        """Wait for all clients, at most ``seconds``, longer only for ``enough`` of them → who is there."""
+        began, pause = time.monotonic(), POLL[0]
+        while True:
+            self._meet()
+            there = self.there()
+            late = time.monotonic() - began > seconds
+            if len(there) == self.clients or (late and len(there) >= enough):
+                return there
+            time.sleep(pause)
+            pause = min(2 * pause, POLL[1])
+
+    def there(self) -> list[int]:
+        """Clients whose nodes are online."""
+        online = set(self.grid.get_node_ids())
+        return sorted(i for i, node in self.claims.items() if node in online)
+
+    def ask(self, orders: Mapping[int, tuple[Order, Mapping[str, np.ndarray]]], deadline: float) -> dict[int, Answer]:
+        """See :class:`cgpfl.engine.flower.server.Nodes`. Nodes that come meanwhile are met for the next round."""
+        self._meet()
+        messages, clients = [], []
+        for i in self.there():
+            if i in orders:
+                order, arrays = orders[i]
+                content = RecordDict({"order": order_record(order), "message": to_record(arrays)})
+                content.config_records["order"]["label"] = self.label
+                kind = MessageType.TRAIN if order.train >= 0 else MessageType.EVALUATE
+                messages.append(self._message(content, kind, self.claims[i], deadline))
+                clients.append(i)
+        waiting = dict(zip(self.grid.push_messages(messages), clients, strict=True)) if messages else {}
+        found: dict[int, Answer] = {}
+        began, pause = time.monotonic(), POLL[0]
+        while waiting and time.monotonic() - began < deadline:
+            time.sleep(pause)
+            pause = min(2 * pause, POLL[1])
+            for reply in self.grid.pull_messages(list(waiting)):
+                client = waiting.pop(reply.metadata.reply_to_message_id, None)
+                if client is None or reply.metadata.src_node_id != self.claims[client]:
+                    continue
+                if reply.has_error():
+                    self.tell(f"client {client}: no answer ({reply.error.reason or reply.error.code})")
+                    continue
+                try:
+                    found[client] = _answer(reply.content)
+                except RefusedError as error:
+                    self.tell(f"client {client}: refused, {error}")
+            self._meet()
+        for client in waiting.values():
+            self.tell(f"client {client}: no answer within {deadline:g} s")
+        return found
+
+    def _message(self, content: RecordDict, kind: str, node: int, deadline: float) -> Message:
+        return Message(content, dst_node_id=node, message_type=kind, ttl=deadline + 1)
+
+    def _meet(self) -> None:
+        """Ask nodes that nobody knows which client they are; take the answers that have come."""
+        now = time.monotonic()
+        self._asking = {m: (n, until) for m, (n, until) in self._asking.items() if until > now}
+        known = {*self.claims.values(), *self._refused, *(n for n, _ in self._asking.values())}
+        strangers = [n for n in self.grid.get_node_ids() if n not in known]
+        if strangers:
+            wait = 60.0
+            asks = [self._message(RecordDict({}), MessageType.QUERY, n, wait) for n in strangers]
+            for message, node in zip(self.grid.push_messages(asks), strangers, strict=True):
+                self._asking[message] = (node, now + wait)
+        if not self._asking:
+            return
+        for reply in self.grid.pull_messages(list(self._asking)):
+            node, _ = self._asking.pop(reply.metadata.reply_to_message_id, (0, 0.0))
+            if node:
+                self._claim(node, reply)
+
+    def _claim(self, node: int, reply: Message) -> None:
+        if reply.has_error():
+            self.tell(f"a node did not say which client it is ({reply.error.reason or reply.error.code})")
+            return
+        said: Any = reply.content.config_records.get("client", {})
+        client, problem = said.get("id"), str(said.get("problem", ""))
+        if problem:
+            self.tell(f"a node cannot take part: {problem}")
+            self._refused.add(node)
+        elif not isinstance(client, int) or not 0 <= client < self.clients:
+            self.tell(f"a node says it is client {client!r}; there are 0..{self.clients - 1}")
+            self._refused.add(node)
+        elif client in self.claims:
+            self.tell(f"a second node says it is client {client}; refused")
+            self._refused.add(node)
+        else:
+            self.claims[client] = node
+            self.tell(f"client {client} is here")
+
+
+def _answer(content: RecordDict) -> Answer:
+    """A reply's records as an answer; its arrays are decoded when their form is known."""
+    try:
+        said, metrics = content.config_records["said"], content.metric_records["metrics"]
+        upload = content.array_records["upload"]
+        if problem := said.get("problem", ""):
+            raise RefusedError(str(problem))
+        return Answer(
+            train=_whole(said, "train"),
+            samples=_whole(said, "samples"),
+            tests=_whole(said, "tests"),
+            anew=bool(said["anew"]),
+            metrics={str(k): float(v) for k, v in metrics.items() if isinstance(v, float | int)},
+            upload=lambda like: from_record(upload, like),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RefusedError(f"an answer without {error}") from error
+
+
+def _whole(said: ConfigRecord, name: str) -> int:
+    value = said[name]
+    if not isinstance(value, int):
+        raise RefusedError(f"{name} is {value!r}")
+    return value
+
+
+def reply_content(said: dict[str, Any], metrics: dict[str, float], upload: Mapping[str, np.ndarray]) -> RecordDict:
+    """A node's answer as Flower's records."""
+    return RecordDict({"said": ConfigRecord(said), "metrics": MetricRecord(dict(metrics)), "upload": to_record(upload)})

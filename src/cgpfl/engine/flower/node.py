@@ -1,0 +1,154 @@
+"""What a node does when it is asked: evaluate the client's model, train it for a round, keep its state.
+
+A node is a new process for every message, so only what an order needs is imported, traced and compiled, and
+compiled programs are kept on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cgpfl.data import FederatedData
+from cgpfl.engine.cache import use_compilation_cache
+from cgpfl.engine.evaluate import evaluate_message
+from cgpfl.engine.flower.private import Private
+from cgpfl.engine.flower.wire import RefusedError, pack, unpack
+from cgpfl.engine.problem import Part, client_keys, keys_of, make_task, on_device, round_keys
+from cgpfl.errors import CgpflError
+from cgpfl.tree import all_finite
+
+# Hyper-parameters are arguments of the programs, as in simulation: the same arithmetic.
+_FRESH = jax.jit(lambda method, task, key: method.init_client(task, key))
+_TRAIN = jax.jit(lambda method, *args: method.train(*args))
+_EVALUATE = jax.jit(evaluate_message)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the server asks of a client: rounds count from 0, -1 is none."""
+
+    token: str
+    """Which run of which method: states of other runs are not touched."""
+    base: int
+    """Rounds after which the server last counted this client's answer; its state then is where it goes on."""
+    train: int = -1
+    evaluate: int = -1
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a client answers."""
+
+    upload: dict[str, np.ndarray]
+    """Named arrays; none without training."""
+    metrics: dict[str, float]
+    """Named numbers; none without evaluation."""
+    anew: bool
+    """Whether the client had lost its state and began anew."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One client of a federation of ``clients``, on its own machine."""
+
+    method: Any
+    model: Any
+    data: FederatedData
+    client: int
+    clients: int
+    seed: int
+    folder: Path
+    """Where private states are kept."""
+
+    def __post_init__(self) -> None:
+        use_compilation_cache()
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # no program is compiled twice
+        if not 0 <= self.client < self.clients:
+            raise CgpflError(f"client {self.client}: this federation has clients 0..{self.clients - 1}")
+        if self.data.clients != 1:
+            raise CgpflError(f"client {self.client}: its data is of {self.data.clients} clients, not of one")
+
+    @property
+    def samples(self) -> int:
+        """m_i, training samples."""
+        return int(self.data.train.counts[0])
+
+    @property
+    def tests(self) -> int:
+        """Test samples."""
+        return int(self.data.test.counts[0])
+
+    @cached_property
+    def _keys(self) -> Any:
+        return keys_of(self.seed)
+
+    @cached_property
+    def _task(self) -> Any:
+        return make_task(self.model, self._keys, self.clients)
+
+    @cached_property
+    def _arrays(self) -> Any:
+        return on_device(self.data)
+
+    @cached_property
+    def _fresh(self) -> Any:
+        """Program of the state before the first round."""
+        _, key = jax.random.split(self._keys.setup)
+        return partial(_FRESH, self.method, self._task, jax.random.fold_in(key, self.client))
+
+    @cached_property
+    def message_like(self) -> Any:
+        """The form of the server's message."""
+
+        def first(task: Any, key: Any) -> Any:
+            return self.method.send(self.method.init_server(task, key), jnp.int32(0))
+
+        return jax.eval_shape(first, self._task, self._keys.setup)
+
+    def work(self, order: Order, message: Mapping[str, np.ndarray]) -> Reply:
+        """Evaluate, then train, as ordered, with the server's message as named arrays."""
+        heard = unpack(message, self.message_like)
+        private = Private(self.folder, order.token)
+        state, anew = self._state(private, order.base)
+        metrics: dict[str, float] = {}
+        upload: dict[str, np.ndarray] = {}
+        if order.evaluate >= 0:
+            metrics = self._evaluate(heard, state, order.evaluate)
+        if order.train >= 0:
+            if order.train < order.base:
+                raise RefusedError(f"round {order.train + 1} is over: the server counted round {order.base}")
+            upload = self._train(private, heard, state, order)
+        return Reply(upload, metrics, anew)
+
+    def _state(self, private: Private, base: int) -> tuple[Any, bool]:
+        if base > 0:
+            found = private.load(base, jax.eval_shape(self._fresh))
+            if found is not None:
+                return found, False
+        return self._fresh(), base > 0
+
+    def _part(self, table: Any) -> Part | None:
+        return None if table is None else Part(table.rows[0], table.counts[0])
+
+    def _evaluate(self, message: Any, state: Any, t: int) -> dict[str, float]:
+        arrays, keys = self._arrays, client_keys(round_keys(self._keys, t), jnp.int32(self.client))
+        parts = (self._part(arrays.train), self._part(arrays.test), self._part(arrays.validation))
+        found = _EVALUATE(self.method, self._task, arrays, message, state, parts, keys)
+        return {name: float(value) for name, value in found.items()}
+
+    def _train(self, private: Private, message: Any, state: Any, order: Order) -> dict[str, np.ndarray]:
+        arrays, keys = self._arrays, client_keys(round_keys(self._keys, order.train), jnp.int32(self.client))
+        view = arrays.view(arrays.train.rows[0], arrays.train.counts[0])
+        upload, new = _TRAIN(self.method, self._task, message, state, view, keys.train)
+        if not bool(all_finite((upload, new))):
+            raise RefusedError(f"round {order.train + 1}: training gave NaN or infinity")
+        private.save(order.train + 1, new, order.base)
+        return pack(upload)

@@ -1,0 +1,272 @@
+"""The server's rounds: ask the cohort, wait until the deadline, count who answered, aggregate.
+
+The evaluation of a round travels with the order to train the next one, which carries the very message it needs:
+a message to a node costs a process there, so there is one a round. A client that did not answer in time, or whose
+answer was refused, has weight 0 and goes on from the state it had, as in a simulation with drop-outs.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cgpfl.algorithms import ClientData, Cohort
+from cgpfl.engine.cache import use_compilation_cache
+from cgpfl.engine.flower.node import Order
+from cgpfl.engine.flower.wire import RefusedError, pack, unpack
+from cgpfl.engine.problem import cohort_size, draw_cohort, keys_of, make_task, round_keys
+from cgpfl.engine.simulate import Traffic
+from cgpfl.errors import LostError
+from cgpfl.tree import nbytes
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A client's answer as it came, nothing of it checked."""
+
+    train: int
+    samples: int
+    tests: int
+    anew: bool
+    metrics: dict[str, float]
+    upload: Callable[[Any], dict[str, np.ndarray]]
+    """The named arrays, given the form they must have."""
+
+
+class Nodes(Protocol):
+    """Those who can be asked, by client id."""
+
+    def ask(
+        self,
+        orders: Mapping[int, tuple[Order, Mapping[str, np.ndarray]]],
+        deadline: float,
+    ) -> dict[int, Answer]:
+        """Send each client its order and message; the answers that came within ``deadline`` seconds."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When a round counts."""
+
+    deadline: float = 60.0
+    """Seconds that clients have for a round."""
+    minimum: int = 1
+    """Answers without which a round is repeated."""
+    repeats: int = 2
+    """How often, before the run stops."""
+    largest: float = 0.0
+    """Largest norm of an upload; 0 = any."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """Everything the server knows between two rounds; all of it is in a checkpoint."""
+
+    server: Any
+    t: int
+    """Rounds completed."""
+    heard: np.ndarray
+    """``[N]``: the round (from 1) in which each client's answer last counted; 0 = never."""
+    samples: np.ndarray
+    """``[N]``: training samples of each client, 0 = not yet known."""
+    tests: np.ndarray
+    answers: int = 0
+    """Uploads counted so far."""
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    """Names this run to the nodes."""
+
+
+@dataclass(frozen=True)
+class Happened:
+    """What one round brought."""
+
+    state: Served
+    record: dict[str, np.ndarray] | None
+    """The evaluation of the round before, if one was due: per client ``[N]``, NaN where it is missing."""
+    answered: tuple[int, ...] = ()
+    refused: Mapping[int, str] = field(default_factory=dict)
+    anew: tuple[int, ...] = ()
+
+
+_SEND = jax.jit(lambda method, server, client: method.send(server, client))
+_AGGREGATE = jax.jit(lambda method, *args: method.aggregate(*args))
+
+
+class Server:
+    """One method, served to ``clients`` nodes."""
+
+    def __init__(
+        self,
+        method: Any,
+        model: Any,
+        *,
+        clients: int,
+        shape: tuple[int, ...],
+        rounds: int,
+        seed: int = 0,
+        eval_every: int = 1,
+        participation: float = 1.0,
+        rules: Rules | None = None,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        use_compilation_cache()
+        self.method, self.rounds, self.eval_every = method, rounds, eval_every
+        self.clients, self.shape, self.rules, self.tell = clients, shape, rules or Rules(), tell
+        self.keys = keys_of(seed)
+        self.task = make_task(model, self.keys, clients)
+        self.cohort = cohort_size(participation, clients)
+        self._setup = jax.random.split(self.keys.setup)
+        first = jax.eval_shape(lambda task, key: method.init_server(task, key), self.task, self.keys.setup)
+        self.message_like = jax.eval_shape(method.send, first, jnp.int32(0))
+
+    def start(self) -> Served:
+        """Before the first round."""
+        server = jax.jit(self.method.init_server)(self.task, self._setup[0])
+        nobody = np.zeros(self.clients, np.int32)
+        return Served(server, 0, nobody, nobody, nobody)
+
+    def shapes(self) -> Any:
+        """The form of the server's state."""
+        return jax.eval_shape(self.method.init_server, self.task, self._setup[0])
+
+    @cached_property
+    def upload_like(self) -> Any:
+        """The form of an upload, from a made-up client with one sample."""
+
+        def one(task: Any, message: Any, key: Any) -> Any:
+            x, none = jnp.zeros((1, *self.shape), jnp.float32), jnp.zeros(1, jnp.int32)
+            data = ClientData(x, none, none, jnp.int32(1), jnp.float32(1), jnp.float32(0))
+            return self.method.train(task, message, self.method.init_client(task, key), data, key)[0]
+
+        return jax.eval_shape(one, self.task, self.message_like, self.keys.setup)
+
+    def traffic(self) -> Traffic:
+        """Cost of one client in one round."""
+        return Traffic(nbytes(self.message_like), nbytes(self.upload_like), self.method.gradients())
+
+    def due(self, t: int) -> bool:
+        """Whether round ``t`` (from 0) is evaluated."""
+        return t >= 0 and ((t + 1) % self.eval_every == 0 or t + 1 == self.rounds)
+
+    def step(self, state: Served, nodes: Nodes) -> Happened:
+        """One round, and the evaluation of the one before where that is due."""
+        needed = min(self.rules.minimum, self.cohort)
+        for attempt in range(self.rules.repeats + 1):
+            happened = self._round(state, nodes)
+            if len(happened.answered) >= needed:
+                return happened
+            line = f"round {state.t + 1}: {len(happened.answered)} answers of at least {needed}"
+            line += "".join(f"; client {i} {why}" for i, why in happened.refused.items())
+            if attempt < self.rules.repeats:
+                self.tell(f"{line}; repeated")
+        raise LostError(f"{line}, {self.rules.repeats + 1} times; the run stops, with round {state.t} saved")
+
+    def evaluate(self, state: Served, nodes: Nodes) -> Happened:
+        """The evaluation of the last round; who does not answer is asked again."""
+        good: dict[int, Answer] = {}
+        refused: dict[int, str] = {}
+        for _ in range(self.rules.repeats + 1):
+            missing = [i for i in range(self.clients) if i not in good]
+            answers, _uploads, bad = self._ask(state, nodes, [], missing, state.t - 1)
+            good, refused = good | answers, refused | bad
+            if all(i in good for i in np.flatnonzero(state.heard)):
+                break
+        state = self._seen(state, good)
+        refused = {i: why for i, why in refused.items() if i not in good}
+        return Happened(state, self._record(state, good), tuple(sorted(good)), refused)
+
+    def _round(self, state: Served, nodes: Nodes) -> Happened:
+        t, keys = state.t, round_keys(self.keys, state.t)
+        cohort = [int(i) for i in draw_cohort(keys, jnp.arange(self.clients), self.cohort)]
+        due = self.due(t - 1)
+        good, uploads, refused = self._ask(
+            state, nodes, cohort, list(range(self.clients)) if due else [], t - 1 if due else -1
+        )
+        state = self._seen(state, good)
+        record = self._record(state, good) if due else None
+        answered = tuple(i for i in cohort if i in uploads)
+        anew = tuple(i for i, a in good.items() if a.anew)
+        if len(answered) < min(self.rules.minimum, self.cohort):
+            return Happened(state, None, answered, refused, anew)
+        server = self._aggregate(state, cohort, uploads, keys.server)
+        heard = state.heard.copy()
+        heard[list(answered)] = t + 1
+        new = replace(state, server=server, t=t + 1, heard=heard, answers=state.answers + len(answered))
+        return Happened(new, record, answered, refused, anew)
+
+    def _ask(
+        self, state: Served, nodes: Nodes, train: list[int], evaluate: list[int], of: int
+    ) -> tuple[dict[int, Answer], dict[int, Any], dict[int, str]]:
+        """Ask some to train and some to evaluate round ``of`` → good answers, their uploads, and why others are not."""
+        orders = {}
+        for i in sorted({*train, *evaluate}):
+            message = pack(_SEND(self.method, state.server, jnp.int32(i)))
+            wanted = Order(state.token, int(state.heard[i]), state.t if i in train else -1, of if i in evaluate else -1)
+            orders[i] = (wanted, message)
+        return self._checked(state, nodes.ask(orders, self.rules.deadline), orders)
+
+    def _checked(
+        self, state: Served, answers: Mapping[int, Answer], orders: Mapping[int, tuple[Order, Any]]
+    ) -> tuple[dict[int, Answer], dict[int, Any], dict[int, str]]:
+        """The answers that are what was asked for, their uploads, and why the others are not."""
+        good, uploads, refused = {}, {}, {}
+        for i, answer in sorted(answers.items()):
+            order = orders[i][0]
+            try:
+                if answer.train != order.train:
+                    raise RefusedError(f"answers round {answer.train + 1}, not {order.train + 1}")
+                for name, was, now in (
+                    ("training", state.samples[i], answer.samples),
+                    ("test", state.tests[i], answer.tests),
+                ):
+                    if now < 1 or (was and was != now):
+                        raise RefusedError(f"says it has {now} {name} samples" + (f", before {was}" if was else ""))
+                if order.evaluate >= 0:
+                    _check_metrics(answer)
+                if order.train >= 0:
+                    uploads[i] = unpack(answer.upload(self.upload_like), self.upload_like, self.rules.largest)
+                good[i] = answer
+            except RefusedError as error:
+                refused[i] = str(error)
+        return good, uploads, refused
+
+    def _seen(self, state: Served, good: Mapping[int, Answer]) -> Served:
+        samples, tests = state.samples.copy(), state.tests.copy()
+        for i, answer in good.items():
+            samples[i], tests[i] = answer.samples, answer.tests
+        return replace(state, samples=samples, tests=tests)
+
+    def _aggregate(self, state: Served, cohort: list[int], uploads: Mapping[int, Any], key: Any) -> Any:
+        nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), self.upload_like)
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(uploads.get(i, nothing) for i in cohort))
+        weights = [int(state.samples[i]) if i in uploads else 0 for i in cohort]
+        of = Cohort(jnp.asarray(cohort, jnp.int32), jnp.asarray(weights, jnp.int32))
+        return _AGGREGATE(self.method, state.server, stacked, of, key)
+
+    def _record(self, state: Served, good: Mapping[int, Answer]) -> dict[str, np.ndarray]:
+        names = sorted({name for a in good.values() for name in a.metrics})
+        each = {name: np.full(self.clients, np.nan, np.float32) for name in names}
+        for i, answer in good.items():
+            for name, value in answer.metrics.items():
+                each[name][i] = value
+        report = {name: np.asarray(value) for name, value in self.method.report(state.server).items()}
+        return {**each, **report, "answers": np.asarray(state.answers, np.int32)}
+
+
+def _check_metrics(answer: Answer) -> None:
+    if not answer.metrics:
+        raise RefusedError("comes without the evaluation")
+    for name, value in answer.metrics.items():
+        if not np.isfinite(value):
+            raise RefusedError(f"{name} is not finite")
+    for name in ("correct", "shared_correct"):
+        if not 0 <= answer.metrics.get(name, 0) <= answer.tests:
+            raise RefusedError(f"{name} is {answer.metrics[name]:g} of {answer.tests}")

@@ -1,0 +1,75 @@
+"""Trees on the wire: named arrays, checked against the form that is expected before anything uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cgpfl.tree import Tree, named, plain, unnamed
+
+
+class RefusedError(Exception):
+    """What came over the wire is not what was asked for; the text says why."""
+
+
+def _is_exotic(dtype: np.dtype) -> bool:
+    """Whether NumPy's file format does not know the type (bfloat16, say)."""
+    return dtype.kind == "V"
+
+
+def _carrier(dtype: np.dtype) -> np.dtype:
+    """The type in which such numbers travel: unsigned integers of the same size."""
+    return np.dtype(f"u{dtype.itemsize}") if _is_exotic(dtype) else dtype
+
+
+def pack(tree: Tree) -> dict[str, np.ndarray]:
+    """A tree as named arrays of plain types."""
+    return {name: v.view(_carrier(v.dtype)) for name, v in named(tree).items()}
+
+
+def form(like: Tree) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Names, shapes and travelling types of a tree like ``like`` (shapes suffice)."""
+    shapes = jax.eval_shape(plain, like)
+    return {
+        jax.tree_util.keystr(path): (tuple(leaf.shape), _carrier(np.dtype(leaf.dtype)))
+        for path, leaf in jax.tree.leaves_with_path(shapes)
+    }
+
+
+def check_form(found: Mapping[str, tuple[tuple[int, ...], Any]], like: Tree) -> None:
+    """Refuse other names, shapes or types than those of ``like``."""
+    wanted = form(like)
+    if strangers := sorted(set(found) - set(wanted)):
+        raise RefusedError(f"has {strangers[0]}, which nobody asked for")
+    for name, (shape, dtype) in wanted.items():
+        if name not in found:
+            raise RefusedError(f"{name} is missing")
+        its_shape, its_dtype = found[name]
+        if tuple(its_shape) != shape:
+            raise RefusedError(f"{name} has shape {tuple(its_shape)}, not {shape}")
+        if str(its_dtype) != str(dtype):
+            raise RefusedError(f"{name} is {its_dtype}, not {dtype}")
+
+
+def unpack(arrays: Mapping[str, np.ndarray], like: Tree, largest: float = 0.0) -> Tree:
+    """The tree again. Refused: another form, NaN or infinity, and a norm over ``largest`` (0: any)."""
+    check_form({name: (v.shape, v.dtype) for name, v in arrays.items()}, like)
+    types = {
+        jax.tree_util.keystr(path): np.dtype(leaf.dtype)
+        for path, leaf in jax.tree.leaves_with_path(jax.eval_shape(plain, like))
+    }
+    typed = {name: np.ascontiguousarray(v).view(types[name]).reshape(v.shape) for name, v in arrays.items()}
+    total = 0.0
+    for name, values in typed.items():
+        if jnp.issubdtype(values.dtype, jnp.floating):
+            squares = float(np.square(values.astype(np.float64)).sum())
+            if not np.isfinite(squares):
+                raise RefusedError(f"{name} is not finite")
+            total += squares
+    if largest and total > largest**2:
+        raise RefusedError(f"its norm is {total**0.5:.4g}, over the bound of {largest:g}")
+    return unnamed(typed, like)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,7 @@ TOLERANCE = 1e-5
 def together(plan: Plan) -> FederatedData:
     """The nodes' data of a trial as one federation."""
     deploy = plan.deploy
-    scaling = {"scale": deploy.scale, "shift": deploy.shift}
+    scaling: dict[str, Any] = {"scale": deploy.scale, "shift": deploy.shift}
     folders = [plan.where.parent / TRIAL_DATA / str(i) for i in range(deploy.clients)]
     each = [
         load_local(folder, deploy.shape, deploy.classes, test=deploy.test, seed=plan.seed, **scaling)

@@ -36,16 +36,25 @@ TEMPLATES = (
 
 
 def write_app(
-    folder: Path, experiment: Experiment, deploy: Deployment, *, host: str = "localhost", port: int = 9443
+    folder: Path,
+    experiment: Experiment,
+    deploy: Deployment,
+    *,
+    host: str = "localhost",
+    port: int = 9443,
+    inner: int = 9444,
 ) -> None:
-    """Write the app into the new folder ``folder``."""
+    """Write the app into the new folder ``folder``.
+
+    Nodes reach nginx as ``host``:``port``; behind it, on loopback, the SuperLink has port ``inner``.
+    """
     if folder.exists() and any(folder.iterdir()):
         raise CgpflError(f"{folder}: exists already and is not empty; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     facts = {
         "host": host,
         "port": port,
-        "inner": port + 1,
+        "inner": inner,
         "clients": deploy.clients,
         "last": deploy.clients - 1,
         "folder": folder.resolve(),

@@ -68,24 +68,49 @@ class Process:
         return self.running is not None and self.running.poll() is None
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send its whole group a signal, and wait for the end."""
+        """Send it and all it started a signal, and wait for its end."""
         if self.running is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.running.pid, number)
+        for pid in [self.running.pid, *descendants(self.running.pid)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.running.wait(10)
 
     def stop(self) -> None:
-        """End it, by force if it does not go."""
+        """End it and all it started, by force if it does not go."""
+        if self.running is None:
+            return
+        others = descendants(self.running.pid)  # Flower starts programs in groups of their own
         if self.alive:
-            self.kill(signal.SIGTERM)
-        self.kill(signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                self.running.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.running.wait(5)
+        self.kill()
+        for pid in others:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def tail(self, lines: int = 5) -> str:
         """The end of its output."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return " | ".join(text.strip().splitlines()[-lines:])
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes that ``pid`` started, and those they started (on Linux; elsewhere none are found)."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, todo = [], [pid]
+    while todo:
+        mine = children.get(todo.pop(), [])
+        found += mine
+        todo += mine
+    return found
 
 
 def superlink(app: Path, home: Path, port: int, host: str = "127.0.0.1") -> Process:

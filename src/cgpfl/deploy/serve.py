@@ -220,26 +220,28 @@ def _run(plan: Plan, experiment: Experiment, label: str, folder: RunFolder, link
         note(happened, state.t)
         state = happened.state
         save()
-        tell(state, len(happened.answered))
+        tell(state, happened.answered)
     if not records.rounds or records.rounds[-1] < experiment.rounds:
         happened = server.evaluate(state, link)
         note(happened, state.t)
         state = happened.state
         save()
-        tell(state, len(happened.answered))
+        tell(state, happened.answered)
     facts = (experiment.rounds, time.perf_counter() - began, experiment.seed)
     outline: Any = Outline.of(plan, state)
     handle: Any = _Engine(server)
     return Result(label, method, outline, plan.model(), handle, _whole(state), records, *facts)
 
 
-def _teller(events: Events, label: str, rounds: int, records: Records, began: float) -> Callable[[Served, int], None]:
-    def tell(state: Served, answered: int) -> None:
+def _teller(
+    events: Events, label: str, rounds: int, records: Records, began: float
+) -> Callable[[Served, tuple[int, ...]], None]:
+    def tell(state: Served, answered: tuple[int, ...]) -> None:
         accuracy = None
         if records.rounds and np.isfinite(records.values["correct"][-1]).any():
             accuracy = scores(records.values["correct"][-1], state.tests)["pooled"]
         seconds = round(time.perf_counter() - began, 3)
-        facts = {"label": label, "round": state.t, "rounds": rounds, "answered": answered}
+        facts = {"label": label, "round": state.t, "rounds": rounds, "answered": list(answered)}
         events.tell("progress", **facts, accuracy=accuracy, seconds=seconds)
 
     return tell

@@ -36,6 +36,8 @@ class Trial:
     plan: Plan
     link: Process
     port: int
+    door: int = 0
+    """The port that nodes go to, where it is another: a proxy's."""
     nodes: dict[int, Process] = field(default_factory=dict)
 
     @property
@@ -43,21 +45,22 @@ class Trial:
         """Flower's folder of the server."""
         return self.app / ".flwr"
 
-    def node(self, client: int) -> Process:
-        """Start (again) the node of one client."""
+    def node(self, client: int, **environment: str) -> Process:
+        """Start (again) the node of one client, with more in its environment."""
         (own,) = free_ports(1)
-        started = supernode(
+        made = supernode(
             client=client,
-            server=f"127.0.0.1:{self.port}",
+            server=f"127.0.0.1:{self.door or self.port}",
             ca=self.app / KEYS / "ca.pem",
             key=self.app / KEYS / f"node-{client}.key",
             data=self.app / TRIAL_DATA / str(client),
             state=self.home / f"node-{client}" / "state",
             home=self.home / f"node-{client}",
             port=own,
-        ).start()
-        self.nodes[client] = started
-        return started
+        )
+        made.env |= environment
+        self.nodes[client] = made.start()
+        return made
 
     def run(
         self,
@@ -70,6 +73,11 @@ class Trial:
         since = size(out)
         start_run(self.app, self.home, out)
         follow(out, since, on_progress=on_progress, say=say, check=self.check, silence=patience(self.plan))
+
+    def relink(self) -> None:
+        """Start the SuperLink again, where it was; its nodes come back by themselves."""
+        self.link.start()
+        wait_for_tls(self.link, self.port, self.app / KEYS / "ca.pem")
 
     def check(self) -> None:
         """Raise where the SuperLink, or every node, is gone."""
@@ -101,19 +109,20 @@ def start_run(app: Path, home: Path, out: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def trial(app: Path, *, nodes: int | None = None, say: Callable[[str], None] = lambda line: None) -> Iterator[Trial]:
-    """The app's SuperLink and its first ``nodes`` nodes (by default all), until the end of the block."""
+def trial(
+    app: Path, *, nodes: int | None = None, port: int = 0, say: Callable[[str], None] = lambda line: None
+) -> Iterator[Trial]:
+    """The app's SuperLink (on ``port``, or a free one) and its first ``nodes`` nodes, until the end of the block."""
     app = app.resolve()
     plan = read_plan(app / EXPERIMENT)
     wanted = plan.deploy.clients if nodes is None else nodes
     write_keys(app / KEYS, "localhost", plan.deploy.clients)
-    (port,) = free_ports(1)
+    port = port or free_ports(1)[0]
     home = app / ".flwr"
     link = superlink(app, home, port)
     found = Trial(app, plan, link, port)
     try:
-        link.start()
-        wait_for_tls(link, port, app / KEYS / "ca.pem")
+        found.relink()
         say(f"SuperLink on 127.0.0.1:{port}, TLS")
         connect(home, f"127.0.0.1:{port}", app / KEYS / "ca.pem")
         with ThreadPoolExecutor(2) as pool:

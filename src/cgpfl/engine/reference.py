@@ -6,6 +6,7 @@ the vectorised engine only the derivation of keys. The two must agree to float t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -39,8 +40,12 @@ def simulate_loop(
     eval_every: int = 1,
     participation: float = 1.0,
     dropout: float = 0.0,
+    answered: Callable[[int, int], bool] | None = None,
 ) -> tuple[Any, list[Any], dict[str, np.ndarray]]:
-    """Run a method client by client → (server, clients' states, records ``{name: [evaluations, ...]}``)."""
+    """Run a method client by client → (server, clients' states, records ``{name: [evaluations, ...]}``).
+
+    ``answered(t, client)``: who answers in round t, instead of a draw.
+    """
     arrays, keys = on_device(data), keys_of(seed)
     task = with_public(make_task(model, keys, data.clients), arrays)
     server_key, client_key = jax.random.split(keys.setup)
@@ -66,11 +71,11 @@ def simulate_loop(
             view = arrays.view(arrays.train.rows[i], arrays.train.counts[i])
             message = method.send(server, arrays.ids[i])
             upload, new = train(task, message, clients[i], view, own.train)
-            answered = bool(answers(own.answer, dropout))
-            clients[i] = new if answered else clients[i]
+            counts = bool(answers(own.answer, dropout)) if answered is None else answered(t, i)
+            clients[i] = new if counts else clients[i]
             uploads.append(upload)
-            weights.append(int(arrays.train.counts[i]) if answered else 0)
-            total += answered
+            weights.append(int(arrays.train.counts[i]) if counts else 0)
+            total += counts
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *uploads)
         cohort = Cohort(arrays.ids[jnp.asarray(asked)], jnp.asarray(weights, jnp.int32))
         server = aggregate(server, stacked, cohort, of_round.server)

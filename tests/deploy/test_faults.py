@@ -1,0 +1,150 @@
+"""A federation of real processes in which everything goes wrong, and the numbers that must come out of it.
+
+One long run instead of one a fault: starting processes is most of the time. Nothing waits for a fixed time: every
+wait is for an event, with a bound.
+"""
+
+import json
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from cgpfl.deploy.check import together
+from cgpfl.deploy.follow import events
+from cgpfl.deploy.layout import write_app, write_trial_data
+from cgpfl.deploy.plan import Deployment, read_plan
+from cgpfl.deploy.serve import EVENTS
+from cgpfl.deploy.trial import trial
+from cgpfl.engine.reference import simulate_loop
+from cgpfl.errors import LostError
+from cgpfl.experiment.config import from_dict
+from cgpfl.files import load_arrays
+from cgpfl.tree import named
+
+ROUNDS = 6
+HOOK = Path(__file__).parent / "hook"
+PATIENCE = 240.0
+
+
+def make_app(folder, methods, *, clients=4, rounds=ROUNDS, **deploy):
+    """An app on digits, with its nodes' data."""
+    values = {"rounds": rounds, "data": {"clients": clients, "contexts": 2, "share": 0.3}, "method": methods}
+    experiment = from_dict(values, "test")
+    data = experiment.data.build(0)
+    facts = {"clients": clients, "shape": data.shape, "classes": data.classes, "scale": data.scale, "shift": data.shift}
+    write_app(folder, experiment, Deployment(**facts, **deploy))
+    write_trial_data(folder, data)
+    return folder
+
+
+def until(what, condition, seconds=PATIENCE):
+    """Wait for a condition, with a bound."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"no {what} within {seconds:g} s")
+
+
+def happened(out, kind="progress"):
+    return [e for _, e in events(out / EVENTS) if e["kind"] == kind]
+
+
+def in_background(run):
+    """Call ``run`` in a thread → (thread, list that gets its exception or None)."""
+    ended = []
+
+    def call():
+        try:
+            run()
+            ended.append(None)
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread, ended
+
+
+def persistent(trial_, client, stop, **environment):
+    """Start a node again and again, as systemd does, until it stays."""
+
+    def loop():
+        while not stop.is_set():
+            trial_.node(client, **environment)
+            until("end of a node", lambda: stop.is_set() or not trial_.nodes[client].alive, 600)
+
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.slow
+def test_everything_goes_wrong(tmp_path):
+    app = make_app(tmp_path / "app", [{"name": "cgpfl", "contexts": 2}], deadline=40.0, join=1.0, minimum=1, repeats=2)
+    out, notes, stop = tmp_path / "run", tmp_path / "notes", threading.Event()
+    notes.mkdir()
+    hooked = {"PYTHONPATH": str(HOOK), "HOOK": str(notes)}
+    (notes / "2-1").write_text("nan")
+    (notes / "0-1").write_text("hang")
+    (notes / "1-2").write_text("hang")
+    with trial(app, nodes=0) as federation:
+        for client in (0, 1, 2):
+            federation.node(client, **hooked)
+        _, ended = in_background(lambda: federation.run(out))
+        until("first round", lambda: ended or happened(out))
+        federation.node(3, **hooked)  # late
+        until("client 0 hanging", lambda: ended or (notes / "0-1.here").exists())
+        until("second round", lambda: ended or len(happened(out)) >= 2)
+        (notes / "0-1").unlink()  # its answer comes, too late
+        until("client 1 in its third round", lambda: ended or (notes / "1-2.here").exists())
+        federation.nodes[1].kill(signal.SIGKILL)
+        (notes / "1-2").unlink()
+        persistent(federation, 1, stop, **hooked)
+        until("fourth round", lambda: ended or len(happened(out)) >= 4)
+        assert not ended
+        federation.link.kill(signal.SIGKILL)
+        until("end of the run", lambda: ended, 60)
+        assert isinstance(ended[0], LostError)
+        federation.relink()
+        federation.run(out)
+        stop.set()
+    progress = happened(out)
+    answered = {e["round"] - 1: set(e["answered"]) for e in progress[:-1]}
+    assert sorted(answered) == list(range(ROUNDS))
+    assert answered[0] == {0, 1, 2}
+    assert 0 not in answered[1]
+    assert 2 not in answered[1]
+    assert 1 not in answered[2]
+    assert 1 in set().union(*(answered[t] for t in (3, 4, 5)))  # welcome back
+    assert 3 in answered[ROUNDS - 1]
+    told = " ".join(e["line"] for e in happened(out, "say"))
+    assert "client 2 refused: " in told
+    assert "is not finite" in told
+    assert "had lost its state" not in told
+    same_as_a_loop(app, out, "cgpfl", answered)
+
+
+def same_as_a_loop(app, out, label, answered):
+    """The run gave what a loop over clients gives when the same clients answer: nothing lost, nothing counted twice."""
+    plan = read_plan(app / "experiment.toml")
+    method, model, data = plan.method(label), plan.model(), together(plan)
+    rounds = plan.values["rounds"]
+    server, _, records = simulate_loop(
+        method, data, model, rounds=rounds, eval_every=rounds, answered=lambda t, i: i in answered[t]
+    )
+    arrays, facts = load_arrays(out / "methods" / label / "state.safetensors")
+    for name, value in named(server).items():
+        np.testing.assert_array_equal(arrays[f".server{name}"], value, err_msg=name)
+    assert facts["deployed"]["heard"] == [max(t + 1 for t in answered if i in answered[t]) for i in range(data.clients)]
+    summary = json.loads((out / "summary.json").read_text())
+    accuracy = records["correct"][-1].sum() / data.test.counts.sum()
+    assert summary["methods"][label]["accuracy"]["pooled"] == pytest.approx(accuracy, abs=1e-12)

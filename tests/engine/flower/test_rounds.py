@@ -1,0 +1,260 @@
+"""Rounds over Flower's messages, in this process: the same numbers as a loop over clients, whatever nodes do."""
+
+import jax
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, RecordDict
+from in_process import Here, said
+
+from cgpfl.algorithms import METHODS, get_method
+from cgpfl.engine.flower.link import Link
+from cgpfl.engine.flower.server import Rules, Server
+from cgpfl.engine.reference import simulate_loop
+from cgpfl.errors import LostError
+from cgpfl.tree import named
+
+ROUNDS = 4
+NAMES = ("cgpfl", "cgpfl-heur", "pfedme", "fedavg", "ditto", "ifca")
+OTHERS = [n for n in METHODS if n not in NAMES and not getattr(get_method(n), "needs_public", False)]
+SETTINGS = {"cgpfl-heur": {"warmup": 2}}
+
+
+class Ran:
+    def __init__(self, state, records, lines, happened):
+        self.state, self.records, self.lines, self.happened = state, records, lines, happened
+
+
+def ran(method, data, model, folder, *, behave=None, rules=None, grid=None, before=None, **settings):
+    """The rounds and the last evaluation; ``before(t, grid)`` is called ahead of each."""
+    grid = grid or Here(data, model, {"m": method}, folder, behave=behave)
+    lines, records, happened = [], [], []
+    link = Link(grid, data.clients, tell=lines.append)
+    link.label = "m"
+    options = {"rounds": ROUNDS, "eval_every": 2} | settings
+    rules = rules or Rules(deadline=0.2)
+    server = Server(method, model, clients=data.clients, shape=data.shape, rules=rules, tell=lines.append, **options)
+    if before:
+        before(0, grid)
+    link.wait(0.1, 1)
+    state = server.start()
+    for t in range(options["rounds"]):
+        if before and t:
+            before(t, grid)
+        happened.append(server.step(state, link))
+        state = happened[-1].state
+    happened.append(server.evaluate(state, link))
+    records = [h.record for h in happened if h.record is not None]
+    return Ran(happened[-1].state, records, lines, happened)
+
+
+def same(found, data, model, method, *, answered=None, **settings):
+    """The rounds gave what a loop over clients gives, bit for bit."""
+    options = {"rounds": ROUNDS, "eval_every": 2} | settings
+    server, _, records = simulate_loop(method, data, model, answered=answered, **options)
+    for name, values in records.items():
+        np.testing.assert_array_equal(np.stack([r[name] for r in found.records]), values, err_msg=name)
+    for name, value in named(server).items():
+        np.testing.assert_array_equal(named(found.state.server)[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_numbers_of_a_loop(name, four, model, tmp_path):
+    method = get_method(name, SETTINGS.get(name, {}))
+    same(ran(method, four, model, tmp_path), four, model, method)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_numbers_of_a_loop_for_the_others(name, four, model, tmp_path):
+    method = get_method(name)
+    same(ran(method, four, model, tmp_path), four, model, method)
+
+
+def test_half_of_the_clients_a_round(four, model, tmp_path):
+    method = get_method("cgpfl")
+    found = ran(method, four, model, tmp_path, participation=0.5)
+    assert [len(h.answered) for h in found.happened] == [2, 2, 2, 2, 4]
+    same(found, four, model, method, participation=0.5)
+
+
+def lose(client, rounds):
+    """This client trains in these rounds and its answer is lost."""
+    return {client: lambda order, answer: None if order["train"] in rounds else answer}
+
+
+def test_an_answer_that_is_lost_counts_as_none(four, model, tmp_path):
+    # Client 2 trains in rounds 2 and 3 (from 1) and keeps states of them, but nobody hears of it: it goes on from
+    # the one that counted, as in a simulation where it drops out.
+    method = get_method("cgpfl")
+    found = ran(method, four, model, tmp_path, behave=lose(2, (1, 2)))
+    assert [h.answered for h in found.happened] == [(0, 1, 2, 3), (0, 1, 3), (0, 1, 3), (0, 1, 2, 3), (0, 1, 2, 3)]
+    assert found.state.heard.tolist() == [4, 4, 4, 4]
+    assert found.state.answers == 14
+    server, _, _ = simulate_loop(method, four, model, rounds=ROUNDS, answered=lambda t, i: not (i == 2 and t in (1, 2)))
+    for name, value in named(server).items():
+        np.testing.assert_array_equal(named(found.state.server)[name], value, err_msg=name)
+    assert np.isnan(found.records[0]["correct"]).tolist() == [False, False, True, False]
+    assert np.isfinite(found.records[1]["correct"]).all()
+
+
+def arrays(answer, change):
+    """The answer with another upload."""
+    upload = {name: a.numpy() for name, a in answer.array_records["upload"].items()}
+    made = ArrayRecord({name: v if isinstance(v, Array) else Array(v) for name, v in change(upload).items()})
+    return RecordDict({**dict(answer.items()), "upload": made})
+
+
+def with_nan(upload):
+    name = next(iter(upload))
+    return {**upload, name: np.full_like(upload[name], np.nan)}
+
+
+def lying(upload):
+    name = next(iter(upload))
+    v = upload[name]
+    return {**upload, name: Array(str(v.dtype), tuple(v.shape), "numpy.ndarray", b"\x93NUMPY" + b"x" * (v.nbytes + 90))}
+
+
+def too_long(upload):
+    name = next(iter(upload))
+    v = upload[name]
+    return {**upload, name: Array(str(v.dtype), tuple(v.shape), "numpy.ndarray", bytes(v.nbytes + 2000))}
+
+
+GARBAGE = {
+    "nan": (lambda a: arrays(a, with_nan), "is not finite"),
+    "shape": (lambda a: arrays(a, lambda u: {k: v.reshape(-1)[:-1] for k, v in u.items()}), "has shape"),
+    "type": (lambda a: arrays(a, lambda u: {k: v.astype(np.float64) for k, v in u.items()}), "is float64, not float32"),
+    "missing": (lambda a: arrays(a, lambda u: {}), "is missing"),
+    "stranger": (lambda a: arrays(a, lambda u: {**u, "more": np.zeros(3)}), "has more, which nobody asked for"),
+    "bytes": (lambda a: arrays(a, lying), "cannot be read"),
+    "size": (lambda a: arrays(a, too_long), "is not what it says it is"),
+    "norm": (lambda a: arrays(a, lambda u: {k: v + 1e4 for k, v in u.items()}), "over the bound of 1000"),
+    "round": (lambda a: said(a, train=0), "answers round 1, not 2"),
+    "samples": (lambda a: said(a, samples=10**6), "says it has 1000000 training samples, before"),
+    "no samples": (lambda a: said(a, samples=0), "says it has 0 training samples"),
+    "nothing": (lambda a: RecordDict({}), None),
+    "words": (lambda a: said(a, train="two"), None),
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_garbage_has_no_weight(kind, four, model, tmp_path):
+    change, reason = GARBAGE[kind]
+    method = get_method("fedavg")
+    behave = {1: lambda order, answer: change(answer) if order["train"] == 1 else answer}
+    found = ran(method, four, model, tmp_path, behave=behave, rules=Rules(deadline=0.2, largest=1000))
+    assert found.happened[1].answered == (0, 2, 3)
+    assert found.happened[2].answered == (0, 1, 2, 3)
+    if reason:
+        assert reason in found.happened[1].refused[1]
+    else:
+        assert any("client 1: refused" in line for line in found.lines)
+    same_server, _, _ = simulate_loop(method, four, model, rounds=ROUNDS, answered=lambda t, i: (t, i) != (1, 1))
+    for name, value in named(same_server).items():
+        np.testing.assert_array_equal(named(found.state.server)[name], value, err_msg=name)
+
+
+def test_more_correct_answers_than_samples_are_refused(four, model, tmp_path):
+    def boast(order, answer):
+        record = answer.metric_records["metrics"]
+        if "correct" in record:
+            record["correct"] = 1e6
+        return answer
+
+    found = ran(get_method("fedavg"), four, model, tmp_path, behave={0: boast})
+    assert np.isnan(found.records[-1]["correct"][0])
+    assert "correct is 1e+06 of" in found.happened[-1].refused[0]
+
+
+def test_too_few_answers_repeat_the_round_without_a_trace(four, model, tmp_path):
+    # Three of four answers are lost in the first try of round 2; clients have trained it then, and train it again.
+    method, tries = get_method("cgpfl"), []
+
+    def first_try(order, answer):
+        if order["train"] == 1:
+            tries.append(1)
+            return None if len(tries) <= 3 else answer
+        return answer
+
+    rules = Rules(deadline=0.2, minimum=3)
+    found = ran(method, four, model, tmp_path, behave=dict.fromkeys((0, 1, 2), first_try), rules=rules)
+    assert "round 2: 1 answers of at least 3; repeated" in found.lines
+    same(found, four, model, method)
+
+
+def test_it_stops_where_nobody_answers(four, model, tmp_path):
+    lost = dict.fromkeys(range(4), lambda order, answer: None if order["train"] == 2 else answer)
+    with pytest.raises(LostError, match=r"round 3: 0 answers of at least 1, 3 times; .* round 2 saved"):
+        ran(get_method("fedavg"), four, model, tmp_path, behave=lost, rules=Rules(deadline=0.1))
+
+
+def test_a_node_that_joins_late(four, model, tmp_path):
+    method = get_method("cgpfl")
+    grid = Here(four, model, {"m": method}, tmp_path)
+
+    def before(t, grid):
+        grid.online = [1, 2, 4] if t < 2 else [1, 2, 3, 4]
+
+    found = ran(method, four, model, tmp_path, grid=grid, before=before)
+    assert [h.answered for h in found.happened] == [(0, 1, 3), (0, 1, 3), (0, 1, 2, 3), (0, 1, 2, 3), (0, 1, 2, 3)]
+    server, _, _ = simulate_loop(method, four, model, rounds=ROUNDS, answered=lambda t, i: i != 2 or t >= 2)
+    for name, value in named(server).items():
+        np.testing.assert_array_equal(named(found.state.server)[name], value, err_msg=name)
+
+
+def test_a_client_that_lost_its_state_begins_anew_and_says_so(four, model, tmp_path):
+    import shutil
+
+    method = get_method("pfedme", {"warm_start": True})
+
+    def before(t, grid):
+        if t == 2:
+            shutil.rmtree(tmp_path / "1")
+
+    found = ran(method, four, model, tmp_path, before=before)
+    assert [h.anew for h in found.happened] == [(), (), (1,), (), ()]
+
+
+def test_the_first_node_that_claims_a_client_keeps_it(four, model, tmp_path):
+    method = get_method("fedavg")
+    grid = Here(four, model, {"m": method}, tmp_path)
+    grid.join(9, 0, grid.apps[2])
+    grid.join(10, None, grid.apps[2])
+    grid.join(11, 99, grid.apps[2])
+    grid.online += [9, 10, 11]
+    found = ran(method, four, model, tmp_path, grid=grid)
+    told = " ".join(found.lines)
+    assert "a second node says it is client 0; refused" in told
+    assert "a node cannot take part: its node config has no client" in told
+    assert "a node says it is client 99; there are 0..3" in told
+    assert {m.metadata.dst_node_id for m in grid.sent if "order" in m.content} == {1, 2, 3, 4}
+    same(found, four, model, method)
+
+
+def test_nothing_of_a_clients_samples_is_in_what_it_sends(four, model, tmp_path):
+    method = get_method("cgpfl")
+    grid = Here(four, model, {"m": method}, tmp_path)
+    ran(method, four, model, tmp_path, grid=grid)
+    sent = b"".join(a.data for m in grid.got for r in m.content.array_records.values() for a in r.values())
+    assert len(sent) > 1000
+    scaled = four.x * np.float32(four.scale) + np.float32(four.shift)
+    for image in (*four.x[::50], *scaled[::50].astype(np.float32), *four.x[::50].astype(np.float64)):
+        for row in image:
+            assert len(set(row.tolist())) == 1 or row.tobytes() not in sent
+
+
+def test_orders_carry_one_message_each(four, model, tmp_path):
+    # With everybody asked, a round and the evaluation before it are one message a node: 4 rounds and the last one.
+    method = get_method("fedavg")
+    grid = Here(four, model, {"m": method}, tmp_path)
+    ran(method, four, model, tmp_path, grid=grid)
+    assert len([m for m in grid.sent if "order" in m.content]) == 4 * (ROUNDS + 1)
+
+
+def test_an_upload_has_the_form_that_is_expected(four, model):
+    for name in NAMES:
+        method = get_method(name)
+        server = Server(method, model, clients=4, shape=four.shape, rounds=1)
+        assert jax.tree.leaves(server.upload_like)
+        assert server.traffic().upload > 0

@@ -1,5 +1,6 @@
 """Export folders: what is in them, and that they are enough."""
 
+import importlib.util
 import json
 import shutil
 import sys
@@ -13,8 +14,11 @@ from safetensors.numpy import load_file, save_file
 
 import cgpfl
 from cgpfl.errors import CgpflError
-from cgpfl.models import CNN, DNN, as_model
-from cgpfl.serve import export, load_model, personalize, predict
+from cgpfl.experiment.opened import published
+from cgpfl.experiment.result import PersonalModel
+from cgpfl.models import as_model
+from cgpfl.serve import Score, export, load_model, personalize, predict
+from cgpfl.serve.folder import FORMATS, write_export
 from cgpfl.serve.predictions import table
 
 ONE = ("safetensors",)
@@ -96,7 +100,7 @@ def test_many_samples_are_computed_in_chunks(exported, monkeypatch):
 
 
 def test_a_contexts_model(run, tmp_path):
-    folder, results = run
+    _, results = run
     for label in ("cgpfl", "ifca"):
         result = results[label]
         k = int(result.contexts.assignment[5])
@@ -134,7 +138,7 @@ def test_what_cannot_be_exported(run, tmp_path, label, which, message):
 def test_nothing_is_overwritten_and_nothing_half_written(run, tmp_path, monkeypatch):
     result = run[1]["fedavg"]
     (tmp_path / "out").mkdir()
-    with pytest.raises(CgpflError, match="out .*: exists already"):
+    with pytest.raises(CgpflError, match=r"out .*: exists already"):
         export(result, tmp_path / "out", client=0, formats=ONE)
     pytest.importorskip("onnxruntime")
     monkeypatch.setattr("cgpfl.serve.graph.TOLERANCE", -1.0)  # nothing is good enough
@@ -168,12 +172,17 @@ def test_deeper_models_come_back_as_they_were(run, tmp_path, model):
     data = run[1]["cgpfl"].data
     settings = {"hidden": 9} if model == "dnn" else {"channels": (2, 3), "kernel": 3, "hidden": 5}
     built = as_model(model, data.shape, 10, **settings)
-    result = cgpfl.run(cgpfl.FedAvg(local_rounds=1), data, built, rounds=1)
-    done = export(result, tmp_path / "out", client=0, formats=ONE)
+    mine = PersonalModel(built.init(jax.random.key(0)), built, data.scale, data.shift)
+    score, x = Score(5, 0.5, 1.0), data.x[:5]
+    formats = FORMATS if importlib.util.find_spec("onnxruntime") else ONE
+    facts = (published(run[1]["cgpfl"]), {"client": 0}, score, None)
+    done = write_export(tmp_path / "out", mine, *facts, samples=x, formats=formats)
     loaded = load_model(done.path)
     assert loaded.model == built
-    assert isinstance(built, DNN | CNN)
-    np.testing.assert_array_equal(loaded.logits(data.x[:5]), result.personal_model(0).logits(data.x[:5]))
+    np.testing.assert_array_equal(loaded.logits(x), mine.logits(x))
+    names = {"hidden.weight", "hidden.bias", "output.weight", "output.bias"}
+    more = {"conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias"}
+    assert set(load_file(done.path / "model.safetensors")) == names | (more if model == "cnn" else set())
 
 
 def test_a_model_of_ones_own(run, tmp_path):

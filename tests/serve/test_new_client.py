@@ -10,7 +10,8 @@ import pytest
 from cgpfl import CGPFL, IFCA, MOCHA, FedAvg, FederatedData, FedPer, Local, PerFedAvg
 from cgpfl.algorithms import METHODS, get_method
 from cgpfl.algorithms.ifca import Server as IFCAServer
-from cgpfl.data import load_local, make_data
+from cgpfl.data import load, load_local, make_data
+from cgpfl.data.splits import sample
 from cgpfl.engine.problem import client_keys, keys_of, make_task, on_device, round_keys
 from cgpfl.errors import CgpflError
 from cgpfl.experiment import run as run_method
@@ -70,9 +71,7 @@ def test_a_context_without_clients_is_not_offered():
     known = parabolas(
         method,
         4,
-        lambda s: dataclasses.replace(
-            s, models=at(1.0, 2.0, 3.0), assignment=jnp.array([2, 0, 0, 2]), k=jnp.int32(3)
-        ),
+        lambda s: dataclasses.replace(s, models=at(1.0, 2.0, 3.0), assignment=jnp.array([2, 0, 0, 2]), k=jnp.int32(3)),
     )
     there = offer(known)
     assert (there.contexts, there.members) == ([0, 2], [2, 2])
@@ -229,10 +228,33 @@ def test_every_method_or_a_reason(name, digits):
     result = run_method(method, data, rounds=30, eval_every=30)
     rows = data.train.parts()[0]
     one = FederatedData.from_clients([(data.x[rows], data.y[rows])], classes=10, scale=data.scale, shift=data.shift)
-    if name in ("local", "dapper", "mocha"):
+    if name in ("local", "dapper", "mocha", "fedper"):  # a model of one layer has no body to publish
         with pytest.raises(CgpflError, match=f"{name}: its server"):
             personalize(result, one)
         return
     found = personalize(result, one)
     assert found.score.accuracy > 0.5
     assert published(result).label == found.published.label
+
+
+@pytest.mark.slow
+def test_new_clients_do_as_well_as_the_federation():
+    """Digits in four rotations; new clients with samples nobody there has seen, the rest of them to test on."""
+    source = load("digits")
+    unseen = np.setdiff1d(np.arange(len(source.y)), sample(source.y, 0.8, 0))
+    federation = make_data("digits", "rotation", clients=40, contexts=4, share=0.8, seed=0)
+    result = run_method(CGPFL(contexts="auto"), federation, rounds=200, eval_every=200)
+    assert result.contexts.ari == 1.0
+    found, alone = [], []
+    for s in range(12):
+        rows = np.random.default_rng(s).permutation(unseen)
+        pairs = [(np.rot90(source.x[part], s % 4, axes=(1, 2)), source.y[part]) for part in (rows[:27], rows[27:])]
+        client = FederatedData.from_clients(
+            pairs[:1], pairs[1:], classes=10, scale=federation.scale, shift=federation.shift
+        )
+        new = personalize(result, client)
+        assert new.context == result.contexts.assignment[federation.context == s % 4][0]
+        found.append(new.score.accuracy)
+        alone.append(run_method("local", client, rounds=200, eval_every=200).accuracy)
+    assert np.mean(found) > result.accuracy - 0.03
+    assert np.mean(found) > np.mean(alone) + 0.15

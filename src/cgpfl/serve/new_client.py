@@ -27,10 +27,11 @@ from cgpfl.experiment.result import PersonalModel, Result
 from cgpfl.serve.folder import Exported, write_export
 from cgpfl.serve.offer import offer
 from cgpfl.serve.score import Score, padded, scored
-from cgpfl.tree import Tree, take
+from cgpfl.tree import Tree
 
 STEPS = 20
-"""Rounds' worth of training on the client: the personal models of every method here have settled by then."""
+"""Rounds' worth of training on the client. On digits no method gains more than two points of accuracy by 80, except
+L2SGD+ (four)."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def personalize(
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(model.params)):
         raise CgpflError(f"{known.label}: the personal model is not finite; use fewer steps than {steps}")
     rows = local.test.parts()[0]
-    context_model = None if there.models is None else _usable(take(there.models, jnp.int32(best)), known)
+    context_model = None if there.models is None else _usable(jax.tree.map(lambda v: v[best], there.models), known)
     return Personalized(
         published=known,
         data=local,

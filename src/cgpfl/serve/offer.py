@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from cgpfl.errors import CgpflError
@@ -38,24 +37,31 @@ def offer(published: Published) -> Offer:
     groups = [np.flatnonzero(context == k) for k in range(int(report["k"]) if grouped else 1)]
 
     def send(client: int) -> Any:
-        return method.send(server, jnp.int32(client))
+        return _send(method, server, np.int32(client))
 
     first = send(0)
     if not jax.tree.leaves(first):
-        raise CgpflError(f"{label}: its server sends nothing, so there is nothing for a new client to start from")
+        raise CgpflError(f"{label}: its server sends nothing, so it has nothing for a new client; use another method")
     all_models = method.choices(first) if hasattr(method, "choices") else None
     if all_models is not None:  # everybody is sent all models, of contexts without members, too
-        used = jax.tree.map(lambda v: v[: len(groups)], all_models)
+        used = jax.tree.map(lambda v: np.asarray(v)[: len(groups)], all_models)
         sizes = [len(g) for g in groups]
         return Offer(list(range(len(groups))), sizes, [first] * len(groups), used)
     there = [k for k, members in enumerate(groups) if len(members)]
     messages = [send(int(groups[k][0])) for k in there]
     for k, message in zip(there, messages, strict=True):
         if not _same(message, send(int(groups[k][-1]))):
-            raise CgpflError(f"{label}: its server's messages are made for each client; it has none for a new one")
+            raise CgpflError(
+                f"{label}: its server's messages are made for each client, none for a new one; use another method"
+            )
     shared = [method.shared(message) for message in messages]
-    models = None if shared[0] is None else jax.tree.map(lambda *leaves: jnp.stack(leaves), *shared)
+    models = None if shared[0] is None else jax.tree.map(lambda *leaves: np.stack(leaves), *shared)
     return Offer(there if grouped else [], [len(groups[k]) for k in there], messages, models)
+
+
+@jax.jit
+def _send(method: Any, server: Any, client_id: Any) -> Any:
+    return method.send(server, client_id)
 
 
 def _same(a: Any, b: Any) -> bool:

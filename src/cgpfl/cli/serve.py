@@ -49,7 +49,7 @@ def personalize(
     if out is not None:
         check_out(out)
     found = adapt(run, data, method=method, steps=steps, test=test)
-    folder = out or _free_folder(run, found.published.label, data.stem)
+    folder = out or _free_folder(run, found.published.label, data.resolve().stem)
     written = found.save(folder, wanted)
     _show_client(found)
     _show_folder(written)

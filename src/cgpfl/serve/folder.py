@@ -165,7 +165,7 @@ def load_model(folder: str | Path, model: Any = None) -> Loaded:
     except (KeyError, TypeError, ValueError) as error:
         raise CgpflError(f"model {folder}: {CARD} lacks or garbles {error}; export the model again") from error
     if model is None and name not in MODELS:
-        raise CgpflError(f"model {folder}: {name} is not one of {', '.join(MODELS)}; in Python, give model=")
+        raise CgpflError(f"model {folder}: {name}: none of {', '.join(MODELS)}; in Python: load_model(DIR, model=...)")
     built = as_model(name, shape, classes, **settings) if model is None else as_model(model, shape, classes)
     try:
         arrays = load_file(folder / ARRAYS)

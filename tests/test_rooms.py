@@ -20,9 +20,11 @@ ALLOWED = {
     "experiment": {"algorithms", "contexts", "models", "data", "engine", "report"},
     "paper": {"algorithms", "contexts", "models", "data", "engine", "experiment", "report", "theory"},
     "bench": {"algorithms", "models", "data", "engine", "report"},
+    "deploy": {"algorithms", "data", "engine", "experiment", "models"},
+    "serve": {"algorithms", "data", "engine", "experiment", "models"},
     "testing": {"algorithms", "models", "data", "engine", "experiment"},
     "terminal": {"experiment", "paper"},
-    "cli": {"algorithms", "bench", "data", "engine", "experiment", "paper", "terminal"},
+    "cli": {"algorithms", "bench", "data", "deploy", "engine", "experiment", "paper", "serve", "terminal"},
 }
 
 
@@ -52,7 +54,7 @@ def test_every_room_is_listed():
 
 
 def test_import_is_quick():
-    heavy = ("jax", "pandas", "sklearn", "matplotlib", "flax", "scipy", "torch")
+    heavy = ("jax", "pandas", "sklearn", "matplotlib", "flax", "scipy", "torch", "onnx", "onnxruntime")
     code = f"import sys, cgpfl; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

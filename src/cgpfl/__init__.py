@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from cgpfl.errors import CgpflError
     from cgpfl.experiment import Experiment, Result, compare, resume_experiment, run, run_experiment
     from cgpfl.models import CNN, DNN, MLR, Model
+    from cgpfl.serve import export, load_model, personalize, predict
     from cgpfl.testing import check_algorithm
 
 __version__ = "0.1.0"
@@ -58,6 +59,7 @@ _ROOMS = {
     "errors": "CgpflError",
     "experiment": "Experiment Result compare resume_experiment run run_experiment",
     "models": "CNN DNN MLR Model",
+    "serve": "export load_model personalize predict",
     "testing": "check_algorithm",
 }
 _WHERE = {name: room for room, names in _ROOMS.items() for name in names.split()}
@@ -111,9 +113,13 @@ __all__ = [
     "algorithm",
     "check_algorithm",
     "compare",
+    "export",
     "get_method",
     "hyper",
+    "load_model",
     "make_data",
+    "personalize",
+    "predict",
     "resume_experiment",
     "run",
     "run_experiment",

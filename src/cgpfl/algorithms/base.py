@@ -185,7 +185,7 @@ class Algorithm(Protocol):
 class Method:
     """Base class of the methods here: what most of them share, and hooks beside the contract.
 
-    ``check``, ``likely_cause``, ``needs_public`` and ``reveals`` are optional: who uses them asks first.
+    ``check``, ``choices``, ``likely_cause``, ``needs_public`` and ``reveals`` are optional: who uses them asks first.
     """
 
     name: str = ""
@@ -215,6 +215,10 @@ class Method:
     def shared(self, message: Any) -> Tree | None:
         """By default the message is the shared model."""
         return message
+
+    def choices(self, message: Any) -> Tree | None:
+        """The models of all contexts ``[K, ...]``, where a client is sent all to choose one by its own loss."""
+        return None
 
     def report(self, server: Any) -> dict[str, Array]:
         """By default nothing beside the metrics."""

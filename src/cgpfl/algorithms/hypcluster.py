@@ -131,6 +131,10 @@ class HypCluster(IFCA):
         """The hypothesis with the smallest loss on the client's training samples."""
         return take(message.models, self.choose(task, message, data)[0])
 
+    def choices(self, message: Message) -> Tree:
+        """All hypotheses; those known so far come first."""
+        return message.models
+
     def gradients(self) -> float:
         """R; while hypotheses are added, ``seed_steps`` instead."""
         return self.local_rounds

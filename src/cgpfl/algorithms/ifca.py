@@ -98,6 +98,10 @@ class IFCA(SGDMethod):
     def shared(self, message: Tree) -> None:
         """Which of the K is the client's depends on its data."""
 
+    def choices(self, message: Tree) -> Tree:
+        """All K."""
+        return message
+
     def report(self, server: Server) -> dict[str, Array]:
         """What each client chose last."""
         return {"context": server.assignment, "k": jnp.int32(self.contexts)}

@@ -2,6 +2,7 @@
 
 from cgpfl.data.build import SPLITS, make_data
 from cgpfl.data.federated import FederatedData, Table
+from cgpfl.data.local import load_local
 from cgpfl.data.makers import MAKERS, make_contexts
 from cgpfl.data.sources import SOURCES, Source, is_here, load
 from cgpfl.data.splits import RULES, split
@@ -16,6 +17,7 @@ __all__ = [
     "Table",
     "is_here",
     "load",
+    "load_local",
     "make_contexts",
     "make_data",
     "split",

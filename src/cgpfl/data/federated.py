@@ -129,6 +129,8 @@ class FederatedData:
             "largest_client": int(self.train.counts.max()),
             "shape": list(self.shape),
             "classes": self.classes,
+            "scale": self.scale,
+            "shift": self.shift,
             **({} if self.public is None else {"public_samples": len(self.public)}),
             "true_contexts": contexts,
             "split_hash": self.digest,

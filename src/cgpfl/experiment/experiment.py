@@ -33,7 +33,7 @@ def run_experiment(
     experiment: Experiment, out: Path, on_progress: Callable[[Progress], None] | None = None
 ) -> Finished:
     """Run every method into the new folder ``out``. Everything is checked before it is created."""
-    data, model, methods = _build(experiment)
+    data, model, methods = build(experiment)
 
     def begin() -> None:
         RunFolder.create(out)
@@ -57,13 +57,13 @@ def resume_experiment(
         raise CgpflError(f"run {path}: has no config.toml; a run made in Python is continued there, with resume=True")
     values = read_toml(path / "config.toml") | ({} if devices is None else {"devices": devices})
     experiment = from_dict(values, str(path / "config.toml"))
-    data, model, methods = _build(experiment)
+    data, model, methods = build(experiment)
     with watched(lambda: f"run {path}", "see what it says"):
         agree("run", f"{experiment} {data.digest}")
         return _run(experiment, folder, data, model, methods, on_progress)
 
 
-def _build(experiment: Experiment) -> tuple[FederatedData, Model, dict[str, Any]]:
+def build(experiment: Experiment) -> tuple[FederatedData, Model, dict[str, Any]]:
     """Data, model and methods, everything checked against everything."""
     methods = experiment.methods()
     check_place(experiment.devices, experiment.store)

@@ -61,15 +61,19 @@ class RunFolder:
         """The methods that have a state here."""
         return sorted(p.parent.name for p in self.path.glob("methods/*/state.safetensors"))
 
-    def write_split(self, data: FederatedData) -> None:
-        """Note which problem this is; refuse to mix two in one folder."""
+    def check_split(self, data: FederatedData) -> None:
+        """Refuse data of another problem than the folder's."""
         note = self.path / "split.txt"
         if note.exists() and note.read_text().strip() != data.digest:
             raise CgpflError(
                 f"run {self.path}: its split is {note.read_text().strip()}, the data now gives {data.digest}; "
                 "the data or the split has changed, so start a new run"
             )
-        write(note, (data.digest + "\n").encode())
+
+    def write_split(self, data: FederatedData) -> None:
+        """Note which problem this is; refuse to mix two in one folder."""
+        self.check_split(data)
+        write(self.path / "split.txt", (data.digest + "\n").encode())
 
     def save_result(self, result: Result) -> None:
         """State and records of a run that was made in memory."""

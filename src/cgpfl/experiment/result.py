@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -61,18 +61,25 @@ class Contexts:
         return max(self.k, int(self.history.max()) + 1)
 
 
+@partial(jax.jit, static_argnames="model")
+def _logits(model: Any, params: Any, x: Any, scale: Any, shift: Any) -> jax.Array:
+    return model.apply(params, x.astype(jnp.float32) * scale + shift)
+
+
 @dataclass(frozen=True)
 class PersonalModel:
     """One client's model, ready to use."""
 
     params: Any
-    data: FederatedData
     model: Any
+    scale: float = 1.0
+    """Model inputs are x * scale + shift."""
+    shift: float = 0.0
 
     def logits(self, x: Any) -> np.ndarray:
         """Logits ``[n, classes]`` of raw samples ``x [n, ...]`` (scaled as in training)."""
-        inputs = jnp.asarray(x).astype(jnp.float32) * self.data.scale + self.data.shift
-        return np.asarray(self.model.apply(self.params, inputs))
+        units = np.float32(self.scale), np.float32(self.shift)
+        return np.asarray(_logits(self.model, self.params, jnp.asarray(x), *units))
 
     def predict(self, x: Any) -> np.ndarray:
         """Labels ``[n]`` of raw samples ``x [n, ...]``."""
@@ -161,7 +168,7 @@ class Result:
         if not 0 <= i < self.data.clients:
             raise IndexError(f"client {i}: there are clients 0..{self.data.clients - 1}")
         params = jax.tree.map(np.asarray, self.simulation.personal(self.state, i))
-        return PersonalModel(params, self.data, self.model)
+        return PersonalModel(params, self.model, self.data.scale, self.data.shift)
 
     def summary(self) -> dict[str, Any]:
         """The method's entry in ``summary.json``."""

@@ -301,11 +301,16 @@ def _begin(simulation: Engine, folder: MethodFolder | None, what: dict[str, Any]
     if folder is None or not there:
         return simulation.start(), 0, 0.0, Records()
     state, facts, records = folder.load(simulation.shapes())
-    for name in what | facts["run"]:
-        was, now = facts["run"].get(name), what.get(name)
-        if was != now:
-            raise CgpflError(f"checkpoint {folder.path}: was run with {name} = {was!r}, now {now!r}; start a new run")
+    check_same(folder.path, facts["run"], what)
     return simulation.placed(state), facts["round"], facts["seconds"], records
+
+
+def check_same(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """A checkpoint must be of the run that its folder describes (see :func:`fingerprint`)."""
+    for name in now | before:
+        if before.get(name) != now.get(name):
+            was, is_ = before.get(name), now.get(name)
+            raise CgpflError(f"checkpoint {path}: was run with {name} = {was!r}, now {is_!r}; start a new run")
 
 
 def _diverged(state: State) -> int | None:

@@ -13,8 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr")
-
 from cgpfl.deploy.check import together
 from cgpfl.deploy.follow import events
 from cgpfl.deploy.layout import write_app, write_trial_data

@@ -4,15 +4,9 @@ import shutil
 import ssl
 import stat
 import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-pytest.importorskip("flwr")
-sys.path.insert(0, str(Path(__file__).parent))
-
 from test_faults import happened, make_app, until
 from wire import Reader, nginx
 

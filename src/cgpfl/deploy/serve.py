@@ -131,8 +131,9 @@ def serve(app: Path, grid: Any, out: Path) -> None:
             events.say(f"never heard of: client {', '.join(missing)}; the table is without them")
         folder.finish(results)
         events.tell("finished")
-    except CgpflError as error:
-        events.tell("stopped", message=str(error))
+    except Exception as error:  # whoever follows must not wait in vain
+        known = isinstance(error, CgpflError)
+        events.tell("stopped", message=str(error) if known else f"the server failed: {type(error).__name__}: {error}")
         raise
 
 

@@ -80,9 +80,11 @@ def context_map(axes: Any, rows: pd.DataFrame, label: str) -> None:
     table = rows.pivot(index="client", columns="round", values="context")
     order = np.lexsort((table.index.to_numpy(), table.iloc[:, -1].to_numpy()))
     values = table.to_numpy()[order]
-    used = np.unique(values)
+    known = ~np.isnan(values.astype(float))  # blank where a node could not be evaluated
+    used = np.unique(values[known])
     names = {int(c): i for i, c in enumerate(used)}
-    image = np.vectorize(lambda c: names[int(c)])(values)
+    image = np.full(values.shape, np.nan)
+    image[known] = np.searchsorted(used, values[known])
     colours = [COLOURS[i % len(COLOURS)] for i in range(len(used))]
     rounds = table.columns.to_numpy()
     step = rounds[1] - rounds[0] if len(rounds) > 1 else 1

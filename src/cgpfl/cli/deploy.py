@@ -20,6 +20,16 @@ App = Annotated[Path, typer.Argument(metavar="APP", help="An app's folder, writt
 Out = Annotated[Path | None, typer.Option(help="Run folder; a run that stopped there goes on.")]
 Methods = Annotated[list[str] | None, typer.Option(help="Method to run; repeat for several.")]
 DEMO = ("local", "fedavg", "cgpfl-heur")
+TRIAL = {
+    "data": {"clients": 4, "contexts": 2, "share": 0.1},
+    "rounds": 6,
+    "method": [
+        {"name": "local", "local_rounds": 100},
+        {"name": "fedavg", "local_rounds": 100},
+        {"name": "cgpfl-heur", "local_rounds": 100, "warmup": 2},
+    ],
+}
+"""What is tried without APP: a message to a node is dear, so there is more work in each; and little data a node."""
 NEEDS = "needs Flower; install it by: pip install 'cgpfl[deploy]'"
 
 
@@ -85,8 +95,8 @@ def up(
 
     temporary = folder is None
     if folder is None:
-        flags = {"data": data, "split": split, "clients": nodes or clients or 4, "model": model, "rounds": rounds or 5}
-        experiment, deploy, federation = _planned(None, flags, method or DEMO, settings, None, None)
+        flags = {"data": data, "split": split, "clients": nodes or clients, "model": model, "rounds": rounds}
+        experiment, deploy, federation = _planned(TRIAL, flags, method, settings, None, None)
         folder = Path(tempfile.mkdtemp(prefix="cgpfl-deploy-")) / "app"
         write_app(folder, experiment, deploy)
         out = out or free_folder(experiment.data.source, experiment.data.split, "deploy-")
@@ -214,7 +224,12 @@ def run_(
 
 
 def _planned(
-    config: Path | None, flags: dict[str, Any], method: Any, settings: list[str] | None, shape: str | None, classes: Any
+    config: Path | dict[str, Any] | None,
+    flags: dict[str, Any],
+    method: Any,
+    settings: list[str] | None,
+    shape: str | None,
+    classes: Any,
 ) -> tuple[Any, Any, Any]:
     """Experiment, deployment and, unless the nodes bring it, the federation's data."""
     from cgpfl.deploy.layout import read_shape
@@ -230,7 +245,7 @@ def _planned(
         if not equals:
             raise CgpflError(f"--set {setting}: must be deploy.KEY=VALUE")
         section[name.strip()] = parse_value(text.strip())
-    experiment = from_dict(values, str(config) if config is not None else "command line")
+    experiment = from_dict(values, str(config) if isinstance(config, Path) else "command line")
     federation = None
     if (shape is None) != (classes is None):
         raise CgpflError("--shape, --classes: go together")

@@ -9,10 +9,13 @@ import pytest
 from in_process import Here
 from test_faults import happened, make_app
 
-from cgpfl.deploy.apps import client
+from cgpfl.deploy.apps import errand
 from cgpfl.deploy.check import compare, together
+from cgpfl.deploy.node import load_node
 from cgpfl.deploy.plan import read_plan
 from cgpfl.deploy.serve import serve
+from cgpfl.engine.flower.apps import client_app
+from cgpfl.engine.flower.worker import answer
 from cgpfl.errors import CgpflError, LostError
 from helpers import cgpfl
 
@@ -31,7 +34,7 @@ def federation(app, states, behave=None):
     grid = Here(together(plan), plan.model(), methods, states, behave=behave)
     for node in grid.online:
         i = node - 1
-        grid.apps[node] = client(app)
+        grid.apps[node] = client_app(lambda c, order, arrays: answer(load_node, errand(app, c, order), arrays))
         grid.contexts[node].node_config |= {"data": str(app / "trial-data" / str(i)), "state": str(states / str(i))}
     return grid
 

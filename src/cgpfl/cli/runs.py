@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -159,12 +160,16 @@ def _spread(
 
 
 def nested(
-    config: Path | None, flags: dict[str, Any], methods: Any, default: Any, settings: list[str] | None
+    config: Path | dict[str, Any] | None,
+    flags: dict[str, Any],
+    methods: Any,
+    default: Any,
+    settings: list[str] | None,
 ) -> dict[str, Any]:
     """The nested values of an experiment: the configuration's, then the flags', then --set's."""
     from cgpfl.experiment.config import apply_setting, read_toml
 
-    values: dict[str, Any] = read_toml(config) if config is not None else {}
+    values: dict[str, Any] = read_toml(config) if isinstance(config, Path) else deepcopy(config or {})
     places = {"data": ("data", "source"), "split": ("data", "split"), "clients": ("data", "clients")}
     places["model"] = ("model", "name")
     for flag, value in flags.items():

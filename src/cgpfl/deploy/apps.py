@@ -7,46 +7,42 @@ and where private states are kept (``state``). The server is told where its run 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cgpfl.engine.flower.apps import client_app, server_app
+from cgpfl.engine.flower.call import call
 from cgpfl.errors import CgpflError
 
 if TYPE_CHECKING:
+    import numpy as np
     from flwr.app import Context
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
 
-    from cgpfl.engine.flower.node import Node
+LOADER = "cgpfl.deploy.node:load_node"
+"""What makes a node in its worker."""
+
+
+def errand(app: Path, context: Context, order: dict[str, Any]) -> dict[str, Any]:
+    """An order as the worker gets it: what is asked, and of which node."""
+    own: dict[str, Any] = {name: context.node_config.get(name, "") for name in ("client", "data", "state")}
+    for name, value in own.items():
+        if value == "":
+            raise CgpflError(f"node config: has no {name}; start the node by: cgpfl deploy node")
+    asked = {name: order[name] for name in ("token", "base", "train", "evaluate")}
+    return {"order": asked, "node": {"app": str(app), "label": order["label"], **own}}
 
 
 def client(app: Path) -> ClientApp:
-    """The ClientApp of the app in the folder ``app``."""
+    """The ClientApp of the app in the folder ``app``: it hands orders to the node's worker."""
 
-    def node_of(context: Context, label: str) -> Node:
-        from cgpfl.data.local import load_local
-        from cgpfl.deploy.plan import EXPERIMENT, read_plan
-        from cgpfl.engine.flower.node import Node
+    def work(
+        context: Context, order: dict[str, Any], arrays: dict[str, np.ndarray]
+    ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        facts = errand(app, context, order)
+        return call(Path(facts["node"]["state"]), LOADER, facts, arrays, float(order["seconds"]))
 
-        plan = read_plan(app / EXPERIMENT)
-        own = {name: str(context.node_config.get(name, "")) for name in ("client", "data", "state")}
-        for name, value in own.items():
-            if not value:
-                raise CgpflError(f"node config: has no {name}; start the node by: cgpfl deploy node")
-        deploy = plan.deploy
-        data = load_local(
-            Path(own["data"]),
-            deploy.shape,
-            deploy.classes,
-            test=deploy.test,
-            seed=plan.seed,
-            scale=deploy.scale,
-            shift=deploy.shift,
-        )
-        method, model = plan.method(label), plan.model()
-        return Node(method, model, data, int(own["client"]), deploy.clients, plan.seed, Path(own["state"]))
-
-    return client_app(node_of)
+    return client_app(work)
 
 
 def server(app: Path) -> ServerApp:

@@ -1,11 +1,22 @@
 """Where methods run."""
 
-from cgpfl.engine.mesh import a_device_a_core
-from cgpfl.engine.round import State
-from cgpfl.engine.simulate import Simulation, Traffic, check_start, simulate
-from cgpfl.engine.stream import Streamed
-from cgpfl.engine.where import Engine, engine_for
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cgpfl.engine.round import State
+    from cgpfl.engine.simulate import Simulation, Traffic, check_start, simulate
+    from cgpfl.engine.stream import Streamed
+    from cgpfl.engine.where import Engine, engine_for
 
 __all__ = ["Engine", "Simulation", "State", "Streamed", "Traffic", "check_start", "engine_for", "simulate"]
+_HOME = {"State": "round", "Streamed": "stream", "Engine": "where", "engine_for": "where"}
 
-a_device_a_core()
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, and not before: a deployment's small processes must not wait for JAX."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"cgpfl.engine.{_HOME.get(name, 'simulate')}"), name)

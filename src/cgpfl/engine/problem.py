@@ -15,8 +15,10 @@ from jax.sharding import Mesh
 
 from cgpfl.algorithms import ClientData, Task
 from cgpfl.data import FederatedData
-from cgpfl.engine.mesh import everywhere, filled, put, split
+from cgpfl.engine.mesh import a_device_a_core, everywhere, filled, put, split
 from cgpfl.models import Model
+
+a_device_a_core()  # before anything asks JAX for devices
 
 
 class Part(NamedTuple):

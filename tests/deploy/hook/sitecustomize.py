@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-if os.environ.get("HOOK") and any("clientapp" in a for a in (sys.orig_argv or [])):
+if os.environ.get("HOOK") and "cgpfl.engine.flower.worker" in sys.orig_argv:
     from cgpfl.engine.flower import node
 
     true = node.Node._train

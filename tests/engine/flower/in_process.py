@@ -10,6 +10,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from cgpfl.data import FederatedData, Table
 from cgpfl.engine.flower.apps import client_app
 from cgpfl.engine.flower.node import Node
+from cgpfl.engine.flower.worker import answer
 
 
 def only(data, i):
@@ -34,10 +35,15 @@ class Here(Grid):
         self.apps, self.contexts = {}, {}
         for node in self.online:
 
-            def node_of(context, label, client=node - 1):
-                return Node(methods[label], model, only(data, client), client, data.clients, seed, folder / str(client))
+            def work(context, order, arrays, client=node - 1):
+                def load(label):
+                    own = only(data, client)
+                    return Node(methods[label], model, own, client, data.clients, seed, folder / str(client))
 
-            self.join(node, node - 1, client_app(node_of))
+                asked = {name: order[name] for name in ("token", "base", "train", "evaluate")}
+                return answer(load, {"order": asked, "node": order["label"]}, arrays)
+
+            self.join(node, node - 1, client_app(work))
 
     def join(self, node, client, app):
         """A node that says it is ``client``."""

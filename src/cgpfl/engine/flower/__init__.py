@@ -1,11 +1,15 @@
 """Real nodes: a method of the contract over Flower, each client on its own machine.
 
+    orders     what goes down and comes up, as plain data
     wire       trees as named arrays, and what is refused
     private    a client's state on its node's disk
     node       what a node does when it is asked
     server     the server's rounds
     link       asking nodes through Flower
     apps       Flower's ClientApp and ServerApp around them
+    call       handing an order to the node's worker, from Flower's process
+    worker     the process that stays: JAX imported, programs compiled
 
-Only ``link`` and ``apps`` import Flower.
+Flower starts a new process for every message to a node. That process is kept small (``orders``, ``call``, ``apps``: no
+JAX) and hands the order to a worker that stays as long as the node does. Only ``link`` and ``apps`` import Flower.
 """

@@ -1,33 +1,34 @@
-"""Flower's ClientApp and ServerApp around a node and a server."""
+"""Flower's ClientApp and ServerApp around a node and a server. The client's part imports no JAX."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from io import BytesIO
+from typing import Any
 
-from flwr.app import Context, Message
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from cgpfl.engine.flower.wire import RefusedError
 from cgpfl.errors import CgpflError
 
-if TYPE_CHECKING:
-    from cgpfl.engine.flower.node import Node
-
-Loader = Callable[[Context, str], "Node"]
-"""A node's part in a method: from Flower's context and the method's label."""
+Work = Callable[[Context, dict[str, Any], dict[str, np.ndarray]], tuple[dict[str, Any], dict[str, np.ndarray]]]
+"""(Flower's context, the order's facts, its arrays) → the reply's facts and arrays."""
 
 
-def client_app(node_of: Loader) -> ClientApp:
-    """A ClientApp of one client. ``node_of(context, label)`` gives its :class:`~cgpfl.engine.flower.node.Node`."""
+def to_record(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
+    """Named arrays as Flower's record."""
+    return ArrayRecord({name: Array(np.array(v, order="C")) for name, v in arrays.items()})
+
+
+def client_app(work: Work) -> ClientApp:
+    """A ClientApp of one client, whose orders ``work`` does."""
     app = ClientApp()
 
     @app.query()
     def who(message: Message, context: Context) -> Message:
-        from flwr.app import ConfigRecord, RecordDict
-
         try:
             said = ConfigRecord({"id": int(context.node_config["client"])})
         except (KeyError, ValueError):
@@ -36,33 +37,33 @@ def client_app(node_of: Loader) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return _work(node_of, message, context)
+        return _do(work, message, context)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return _work(node_of, message, context)
+        return _do(work, message, context)
 
     return app
 
 
-def _work(node_of: Loader, message: Message, context: Context) -> Message:
-    from cgpfl.engine.flower.link import from_record, reply_content
-    from cgpfl.engine.flower.node import Order
-
-    asked = message.content.config_records["order"]
-    order = Order(str(asked["token"]), int(asked["base"]), int(asked["train"]), int(asked["evaluate"]))  # type: ignore[arg-type]
-    said = {"client": -1, "train": order.train, "samples": 0, "tests": 0, "anew": False}
+def _do(work: Work, message: Message, context: Context) -> Message:
+    order: dict[str, Any] = dict(message.content.config_records["order"])
+    arrays = {
+        name: np.load(BytesIO(a.data), allow_pickle=False)
+        for name, a in message.content.array_records["message"].items()
+    }
     try:
-        node = node_of(context, str(asked["label"]))
-        arrays = from_record(message.content.array_records["message"], node.message_like)
-        reply = node.work(order, arrays)
-    except (CgpflError, RefusedError) as error:
-        print(f"cgpfl: {error}", file=sys.stderr, flush=True)
+        facts, upload = work(context, order, arrays)
+    except CgpflError as error:
+        facts, upload = {"private": str(error)}, {}
+    said: dict[str, Any] = {"train": order["train"], "samples": 0, "tests": 0, "anew": False, "problem": ""}
+    if private := facts.pop("private", ""):
         # What a node finds wrong with its own files is nobody else's business.
-        problem = str(error) if isinstance(error, RefusedError) else "its node cannot take part; its log says why"
-        return Message(reply_content({**said, "problem": problem}, {}, {}), reply_to=message)
-    said |= {"client": node.client, "samples": node.samples, "tests": node.tests, "anew": reply.anew}
-    return Message(reply_content(said, reply.metrics, reply.upload), reply_to=message)
+        print(f"cgpfl: {private}", file=sys.stderr, flush=True)
+        facts["problem"] = "its node cannot take part; its log says why"
+    metrics = MetricRecord(facts.pop("metrics", {}))
+    told = ConfigRecord({**said, **facts})
+    return Message(RecordDict({"said": told, "metrics": metrics, "upload": to_record(upload)}), reply_to=message)
 
 
 def server_app(main: Callable[[Grid, Context], None]) -> ServerApp:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from io import BytesIO
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from cgpfl.engine.flower.node import Order
+from cgpfl.engine.flower.apps import to_record
+from cgpfl.engine.flower.orders import Order, RefusedError
 from cgpfl.engine.flower.server import Answer
-from cgpfl.engine.flower.wire import RefusedError, check_form, form
+from cgpfl.engine.flower.wire import check_form, form
 
 HEADER = 1024
 """Bytes that NumPy's format adds to an array, at most."""
 POLL = (0.05, 0.5)
 """Seconds between two looks for answers, at first and at most."""
-
-
-def to_record(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
-    """Named arrays as Flower's record."""
-    return ArrayRecord({name: Array(np.array(v, order="C")) for name, v in arrays.items()})
 
 
 def from_record(record: ArrayRecord, like: Any) -> dict[str, np.ndarray]:
@@ -39,11 +36,6 @@ def from_record(record: ArrayRecord, like: Any) -> dict[str, np.ndarray]:
         except (ValueError, OSError, EOFError) as error:
             raise RefusedError(f"{name} cannot be read") from error
     return found
-
-
-def order_record(order: Order) -> ConfigRecord:
-    """An order as Flower's record."""
-    return ConfigRecord({"token": order.token, "base": order.base, "train": order.train, "evaluate": order.evaluate})
 
 
 class Link:
@@ -92,8 +84,8 @@ class Link:
         for i in self.there():
             if i in orders:
                 order, arrays = orders[i]
-                content = RecordDict({"order": order_record(order), "message": to_record(arrays)})
-                content.config_records["order"]["label"] = self.label
+                asked = ConfigRecord({**asdict(order), "label": self.label, "seconds": float(deadline)})
+                content = RecordDict({"order": asked, "message": to_record(arrays)})
                 kind = MessageType.TRAIN if order.train >= 0 else MessageType.EVALUATE
                 messages.append(self._message(content, kind, self.claims[i], deadline))
                 clients.append(i)
@@ -184,8 +176,3 @@ def _whole(said: ConfigRecord, name: str) -> int:
     if not isinstance(value, int):
         raise RefusedError(f"{name} is {value!r}")
     return value
-
-
-def reply_content(said: dict[str, Any], metrics: dict[str, float], upload: Mapping[str, np.ndarray]) -> RecordDict:
-    """A node's answer as Flower's records."""
-    return RecordDict({"said": ConfigRecord(said), "metrics": MetricRecord(dict(metrics)), "upload": to_record(upload)})

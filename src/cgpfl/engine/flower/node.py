@@ -1,8 +1,4 @@
-"""What a node does when it is asked: evaluate the client's model, train it for a round, keep its state.
-
-A node is a new process for every message, so only what an order needs is imported, traced and compiled, and
-compiled programs are kept on disk.
-"""
+"""What a node does when it is asked: evaluate the client's model, train it for a round, keep its state."""
 
 from __future__ import annotations
 
@@ -19,8 +15,9 @@ import numpy as np
 from cgpfl.data import FederatedData
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.evaluate import evaluate_message
+from cgpfl.engine.flower.orders import Order, RefusedError, Reply
 from cgpfl.engine.flower.private import Private
-from cgpfl.engine.flower.wire import RefusedError, pack, unpack
+from cgpfl.engine.flower.wire import pack, unpack
 from cgpfl.engine.problem import Part, client_keys, keys_of, make_task, on_device, round_keys
 from cgpfl.errors import CgpflError
 from cgpfl.tree import all_finite
@@ -29,30 +26,6 @@ from cgpfl.tree import all_finite
 _FRESH = jax.jit(lambda method, task, key: method.init_client(task, key))
 _TRAIN = jax.jit(lambda method, *args: method.train(*args))
 _EVALUATE = jax.jit(evaluate_message)
-
-
-@dataclass(frozen=True)
-class Order:
-    """What the server asks of a client: rounds count from 0, -1 is none."""
-
-    token: str
-    """Which run of which method: states of other runs are not touched."""
-    base: int
-    """Rounds after which the server last counted this client's answer; its state then is where it goes on."""
-    train: int = -1
-    evaluate: int = -1
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What a client answers."""
-
-    upload: dict[str, np.ndarray]
-    """Named arrays; none without training."""
-    metrics: dict[str, float]
-    """Named numbers; none without evaluation."""
-    anew: bool
-    """Whether the client had lost its state and began anew."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +99,7 @@ class Node:
             if order.train < order.base:
                 raise RefusedError(f"round {order.train + 1} is over: the server counted round {order.base}")
             upload = self._train(private, heard, state, order)
-        return Reply(upload, metrics, anew)
+        return Reply(self.client, self.samples, self.tests, anew, metrics, upload)
 
     def _state(self, private: Private, base: int) -> tuple[Any, bool]:
         if base > 0:

@@ -19,8 +19,8 @@ import numpy as np
 
 from cgpfl.algorithms import ClientData, Cohort
 from cgpfl.engine.cache import use_compilation_cache
-from cgpfl.engine.flower.node import Order
-from cgpfl.engine.flower.wire import RefusedError, pack, unpack
+from cgpfl.engine.flower.orders import Order, RefusedError
+from cgpfl.engine.flower.wire import pack, unpack
 from cgpfl.engine.problem import cohort_size, draw_cohort, keys_of, make_task, round_keys
 from cgpfl.engine.simulate import Traffic
 from cgpfl.errors import LostError

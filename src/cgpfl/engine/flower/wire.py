@@ -9,11 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from cgpfl.engine.flower.orders import RefusedError
 from cgpfl.tree import Tree, named, plain, unnamed
-
-
-class RefusedError(Exception):
-    """What came over the wire is not what was asked for; the text says why."""
 
 
 def _is_exotic(dtype: np.dtype) -> bool:

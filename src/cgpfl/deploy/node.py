@@ -1,0 +1,53 @@
+"""A node from what its worker is told: its part of an app's experiment, and its own data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cgpfl.data import FederatedData
+from cgpfl.data.local import files_of, load_local
+from cgpfl.deploy.plan import EXPERIMENT, Deployment, read_plan
+from cgpfl.engine.flower.node import Node
+
+_nodes: dict[str, tuple[Any, Node]] = {}
+_data: dict[Any, FederatedData] = {}
+
+
+def load_node(facts: dict[str, Any]) -> Node:
+    """The node of ``facts`` (app, label, client, data, state), as before unless a file of it has changed."""
+    app, data = Path(facts["app"]), Path(facts["data"])
+    as_of = (facts, _state(app / EXPERIMENT), *(_state(f) for f in files_of(data) if f is not None))
+    known = _nodes.get(facts["label"])
+    if known is not None and known[0] == as_of:
+        return known[1]
+    plan = read_plan(app / EXPERIMENT)
+    method, model = plan.method(facts["label"]), plan.model()
+    own = _loaded(data, plan.deploy, plan.seed)
+    node = Node(method, model, own, int(facts["client"]), plan.deploy.clients, plan.seed, Path(facts["state"]))
+    _nodes[facts["label"]] = (as_of, node)
+    return node
+
+
+def _state(file: Path) -> tuple[int, int] | None:
+    if not file.exists():
+        return None
+    about = file.stat()
+    return about.st_mtime_ns, about.st_size
+
+
+def _loaded(path: Path, deploy: Deployment, seed: int) -> FederatedData:
+    """The client's data; methods share it."""
+    key = (deploy, seed, *(_state(f) for f in files_of(path) if f is not None))
+    if key not in _data:
+        _data.clear()
+        _data[key] = load_local(
+            path,
+            deploy.shape,
+            deploy.classes,
+            test=deploy.test,
+            seed=seed,
+            scale=deploy.scale,
+            shift=deploy.shift,
+        )
+    return _data[key]

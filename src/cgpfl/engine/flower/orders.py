@@ -1,0 +1,61 @@
+"""What goes down to a node and comes up from it, as plain data. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load, save
+
+
+class RefusedError(Exception):
+    """What came over the wire is not what was asked for; the text says why."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the server asks of a client: rounds count from 0, -1 is none."""
+
+    token: str
+    """Which run of which method: states of other runs are not touched."""
+    base: int
+    """Rounds after which the server last counted this client's answer; its state then is where it goes on."""
+    train: int = -1
+    evaluate: int = -1
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a client answers."""
+
+    client: int
+    samples: int
+    """m_i, its training samples."""
+    tests: int
+    """Its test samples."""
+    anew: bool = False
+    """Whether it had lost its state and began anew."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Named numbers; none without evaluation."""
+    upload: dict[str, np.ndarray] = field(default_factory=dict)
+    """Named arrays; none without training."""
+
+    def facts(self) -> dict[str, Any]:
+        """All but the arrays."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "upload"}
+
+
+def to_bytes(facts: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Facts and named arrays as bytes (safetensors): what passes between the processes of a node."""
+    packed = {f"array:{name}": np.asarray(v, order="C") for name, v in arrays.items()}
+    return save({**packed, "facts": np.frombuffer(json.dumps(facts).encode(), np.uint8)})
+
+
+def from_bytes(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The way back from :func:`to_bytes`."""
+    found = load(content)
+    facts = json.loads(found.pop("facts").tobytes())
+    return facts, {name.removeprefix("array:"): v for name, v in found.items()}

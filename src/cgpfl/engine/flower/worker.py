@@ -1,0 +1,76 @@
+"""The process of a node that stays: JAX imported, data loaded, programs compiled; one order at a time.
+
+    python -m cgpfl.engine.flower.worker SOCKET LOADER PARENT
+
+``LOADER``, "module:function", makes a :class:`~cgpfl.engine.flower.node.Node` from an order's facts. The worker ends
+when the process ``PARENT`` is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cgpfl.engine.flower.call import put, take
+from cgpfl.engine.flower.orders import Order, RefusedError, from_bytes, to_bytes
+from cgpfl.errors import CgpflError
+
+
+def answer(
+    load: Callable[[dict[str, Any]], Any], facts: dict[str, Any], arrays: dict[str, np.ndarray]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Do one order → the reply's facts and arrays; ``problem`` is for the server, ``private`` for this node's log."""
+    try:
+        reply = load(facts["node"]).work(Order(**facts["order"]), arrays)
+    except RefusedError as error:
+        return {"problem": str(error)}, {}
+    except CgpflError as error:
+        return {"private": str(error)}, {}
+    return reply.facts(), reply.upload
+
+
+def main() -> None:
+    """Serve orders until the parent is gone."""
+    address, loader, parent = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    module, _, name = loader.partition(":")
+    address.unlink(missing_ok=True)
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.bind(str(address))
+    server.listen(4)
+    threading.Thread(target=_watch, args=(parent, address), daemon=True).start()
+    load = getattr(importlib.import_module(module), name)
+    while True:
+        connection, _ = server.accept()
+        with contextlib.closing(connection):
+            try:
+                put(connection, to_bytes(*answer(load, *from_bytes(take(connection)))))
+            except (OSError, EOFError):
+                continue  # who asked has gone
+            except Exception:
+                traceback.print_exc()  # the connection closes without an answer, and that is one
+
+
+def _watch(parent: int, address: Path) -> None:
+    """End this process when ``parent`` has ended."""
+    while True:
+        time.sleep(0.5)
+        try:
+            os.kill(parent, 0)
+        except ProcessLookupError:
+            address.unlink(missing_ok=True)
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,7 @@ from the kernel's own count), which is a new process each time. Beside them, the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -94,10 +95,20 @@ def as_echo(folder: Path, nodes: int, parameters: int, rounds: int) -> None:
     (folder / "federation" / "client.py").write_text(ECHO_CLIENT)
 
 
-def processor(pid: int) -> float:
-    """Processor seconds of a process, of those it runs and of those that ended."""
+def workers() -> list[int]:
+    """Nodes' workers: they stay, and are nobody's children."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if b"cgpfl.engine.flower.worker" in file.read_bytes():
+                found.append(int(file.parent.name))
+    return found
+
+
+def processor(pids: list[int]) -> float:
+    """Processor seconds of processes, of those they run and of those that ended."""
     ticks = 0
-    for p in [pid, *descendants(pid)]:
+    for p in {p for pid in pids for p in (pid, *descendants(pid))}:
         try:
             fields = Path(f"/proc/{p}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -115,7 +126,7 @@ def measure(folder: Path, rounds: int) -> dict[str, float]:
 
         def note(p):
             seen.append(time.monotonic())
-            marks[p.round] = sum(processor(pid) for pid in pids)
+            marks[p.round] = processor([*pids, *workers()])
 
         federation.run(out, on_progress=note)
     times = [e["time"] for _, e in events(out / EVENTS) if e["kind"] == "progress"][: rounds + 1]

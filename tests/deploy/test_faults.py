@@ -8,6 +8,7 @@ import json
 import signal
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -72,17 +73,26 @@ def in_background(run):
     return thread, ended
 
 
-def persistent(trial_, client, stop, **environment):
-    """Start a node again and again, as systemd does, until it stays."""
+@contextmanager
+def restarting(federation, stop):
+    """A function that starts a node again and again, as systemd does, until the end of the block."""
+    threads = []
 
-    def loop():
+    def loop(client, environment):
         while not stop.is_set():
-            trial_.node(client, **environment)
-            until("end of a node", lambda: stop.is_set() or not trial_.nodes[client].alive, 600)
+            federation.node(client, **environment)
+            until("end of a node", lambda: stop.is_set() or not federation.nodes[client].alive, 600)
 
-    thread = threading.Thread(target=loop, daemon=True)
-    thread.start()
-    return thread
+    def again(client, **environment):
+        threads.append(threading.Thread(target=loop, args=(client, environment), daemon=True))
+        threads[-1].start()
+
+    try:
+        yield again
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(30)
 
 
 @pytest.mark.slow
@@ -94,7 +104,7 @@ def test_everything_goes_wrong(tmp_path):
     (notes / "2-1").write_text("nan")
     (notes / "0-1").write_text("hang")
     (notes / "1-2").write_text("hang")
-    with trial(app, nodes=0) as federation:
+    with trial(app, nodes=0) as federation, restarting(federation, stop) as again:
         for client in (0, 1, 2):
             federation.node(client, **hooked)
         _, ended = in_background(lambda: federation.run(out))
@@ -106,7 +116,7 @@ def test_everything_goes_wrong(tmp_path):
         until("client 1 in its third round", lambda: ended or (notes / "1-2.here").exists())
         federation.nodes[1].kill(signal.SIGKILL)
         (notes / "1-2").unlink()
-        persistent(federation, 1, stop, **hooked)
+        again(1, **hooked)
         until("fourth round", lambda: ended or len(happened(out)) >= 4)
         assert not ended
         federation.link.kill(signal.SIGKILL)
@@ -114,7 +124,6 @@ def test_everything_goes_wrong(tmp_path):
         assert isinstance(ended[0], LostError)
         federation.relink()
         federation.run(out)
-        stop.set()
     progress = happened(out)
     answered = {e["round"] - 1: set(e["answered"]) for e in progress[:-1]}
     assert sorted(answered) == list(range(ROUNDS))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
 
 from cgpfl.errors import CgpflError
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid, ServerApp
 
 Work = Callable[[Context, dict[str, Any], dict[str, np.ndarray]], tuple[dict[str, Any], dict[str, np.ndarray]]]
 """(Flower's context, the order's facts, its arrays) → the reply's facts and arrays."""
@@ -68,6 +70,8 @@ def _do(work: Work, message: Message, context: Context) -> Message:
 
 def server_app(main: Callable[[Grid, Context], None]) -> ServerApp:
     """A ServerApp that calls ``main``."""
+    from flwr.serverapp import ServerApp
+
     app = ServerApp()
     app.main()(main)
     return app

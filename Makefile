@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 
-.PHONY: setup run test test-slow lint types bench clean
+.PHONY: setup run test test-slow lint types deploy-demo bench clean
 
 setup: $(DONE)
 
@@ -35,6 +35,10 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy
+
+# A server and four nodes as processes, over TLS with authenticated nodes; then the same in simulation, compared.
+deploy-demo: setup
+	$(BIN)/cgpfl deploy up --nodes 4 --check
 
 # Timings beside PyTorch and beside what the machine allows; installs PyTorch, which nothing else needs.
 # BENCH="--quick" or "--models mlr --clients 40" for less.

@@ -49,6 +49,12 @@ def test_a_run_folder_like_a_simulations(app, tmp_path):
     assert summary["methods"]["cgpfl"]["contexts"]["k"] == 2
     assert happened(out, "finished")
     assert (out / "figures").is_dir()
+    new = cgpfl("personalize", out, "--method", "cgpfl", "--data", app / "trial-data" / "0", "--out", tmp_path / "new")
+    assert "← chosen" in new.stdout
+    assert (
+        "whose clients keep their models"
+        in cgpfl("export", out, "--client", 0, "--format", "safetensors", code=2).stderr
+    )
     refused = cgpfl("resume", out, code=2)
     assert "is of a deployment; it goes on by: cgpfl deploy up" in refused.stderr
 

@@ -38,13 +38,16 @@ class Outline:
     test: Table
     shape: tuple[int, ...]
     classes: int
+    scale: float = 1.0
+    shift: float = 0.0
     context: None = None
 
     @classmethod
     def of(cls, plan: Plan, state: Served) -> Outline:
         """From what the nodes have said."""
-        none = np.zeros((plan.deploy.clients, 0), np.int32)
-        return cls(Table(none, state.samples), Table(none, state.tests), plan.deploy.shape, plan.deploy.classes)
+        deploy, none = plan.deploy, np.zeros((plan.deploy.clients, 0), np.int32)
+        tables = Table(none, state.samples), Table(none, state.tests)
+        return cls(*tables, deploy.shape, deploy.classes, deploy.scale, deploy.shift)
 
     @property
     def clients(self) -> int:
@@ -66,10 +69,12 @@ class Outline:
             "samples": int(self.train.counts.sum() + self.test.counts.sum()),
             "train_samples": int(self.train.counts.sum()),
             "test_samples": int(self.test.counts.sum()),
-            "smallest_client": int(there.min(initial=0)) if not len(there) else int(there.min()),
+            "smallest_client": int(there.min()) if len(there) else 0,
             "largest_client": int(there.max(initial=0)),
             "shape": list(self.shape),
             "classes": self.classes,
+            "scale": self.scale,
+            "shift": self.shift,
             "true_contexts": None,
             "split_hash": self.digest,
         }

@@ -50,6 +50,8 @@ def load_result(path: Path, label: str | None = None) -> Result:
     ``label``: which of the run's methods; None = the most accurate.
     """
     folder, experiment = _open(path, label)
+    if "deploy" in read_toml(path / "config.toml"):
+        raise CgpflError(f"run {path}: is of a deployment, whose clients keep their models; use: cgpfl personalize")
     # Where the run was computed does not matter here: one device of this machine reads what it left.
     experiment = dataclasses.replace(experiment, devices=1, store="auto")
     label = experiment.method[0].label
@@ -74,7 +76,8 @@ def load_published(path: Path, label: str | None = None) -> Published:
     model = as_model(experiment.model.name, tuple(facts["shape"]), facts["classes"], **experiment.model.settings)
     where = folder.method(label).path
     arrays, saved = load_checkpoint(where / STATE)
-    check_same(where, saved["run"], fingerprint(method, model, experiment))
+    made = {name: value for name, value in saved["run"].items() if not name.startswith("deploy.")}
+    check_same(where, made, fingerprint(method, model, experiment))
     task = make_task(model, keys_of(seed), facts["clients"])
     if data is not None:
         folder.check_split(data)
@@ -108,7 +111,9 @@ def _open(path: Path, label: str | None) -> tuple[RunFolder, Experiment]:
         raise CgpflError(f"run {path}: has no config.toml; a run made in Python is used there, by its Result")
     if is_comparison(path):
         raise CgpflError(f"run {path}: is a comparison, which keeps no models; use the folder of a cgpfl run")
-    experiment = from_dict(read_toml(path / "config.toml"), str(path / "config.toml"))
+    values = read_toml(path / "config.toml")
+    values.pop("deploy", None)  # what real nodes agreed on is in the summary, too
+    experiment = from_dict(values, str(path / "config.toml"))
     names = [m.label for m in experiment.method]
     label = label or _best(folder) or names[-1]
     if label not in names:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from cgpfl.data import FederatedData, make_data
     from cgpfl.errors import CgpflError
-    from cgpfl.experiment import Experiment, Result, compare, resume_experiment, run, run_experiment
+    from cgpfl.experiment import Event, Experiment, Result, compare, resume_experiment, run, run_experiment
     from cgpfl.models import CNN, DNN, MLR, Model
     from cgpfl.testing import check_algorithm
 
@@ -56,7 +56,7 @@ _ROOMS = {
     ),
     "data": "FederatedData make_data",
     "errors": "CgpflError",
-    "experiment": "Experiment Result compare resume_experiment run run_experiment",
+    "experiment": "Event Experiment Result compare resume_experiment run run_experiment",
     "models": "CNN DNN MLR Model",
     "testing": "check_algorithm",
 }
@@ -94,6 +94,7 @@ __all__ = [
     "Algorithm",
     "CgpflError",
     "Ditto",
+    "Event",
     "Experiment",
     "FedAvg",
     "FedMD",

@@ -51,26 +51,27 @@ class Records:
             joined = {k: np.concatenate([self.values[k], v]) if k in self.values else v for k, v in values.items()}
             self.values = joined
 
+    def row(self, e: int, n: np.ndarray, prox: float, cost: Cost) -> dict[str, Any]:
+        """The figures of evaluation ``e``. ``n [N]``: test samples of each client."""
+        v, t = self.values, self.rounds[e]
+        row: dict[str, Any] = {"round": t}
+        row |= {("accuracy" if k == "pooled" else k): s for k, s in scores(v["correct"][e], n).items()}
+        row["loss"] = float(np.average(v["loss"][e], weights=n))
+        row["train_loss"] = float(v["train_loss"][e].mean())
+        if "shared_correct" in v:
+            row["shared_accuracy"] = float(v["shared_correct"][e].sum() / n.sum())
+            row["shared_loss"] = float(np.average(v["shared_loss"][e], weights=n))
+            # The paper's objectives: mean F_i = f_i + (λ/2)‖θ_i − ω‖², and G, k-means' own.
+            row["objective_personal"] = float((v["train_loss"][e] + prox / 2 * v["distance"][e]).mean())
+            row["objective_context"] = float(v["distance"][e].mean())
+        else:
+            row["objective_personal"] = row["train_loss"]
+        row |= {k: v[k][e].item() for k in ("k", "kmeans_iterations") if k in v}
+        return row | cost.after(t, int(v["answers"][e]))
+
     def history(self, n: np.ndarray, prox: float, cost: Cost) -> pd.DataFrame:
         """One row an evaluated round. ``n [N]``: test samples of each client."""
-        rows = []
-        v = self.values
-        for e, t in enumerate(self.rounds):
-            row: dict[str, Any] = {"round": t}
-            row |= {("accuracy" if k == "pooled" else k): s for k, s in scores(v["correct"][e], n).items()}
-            row["loss"] = float(np.average(v["loss"][e], weights=n))
-            row["train_loss"] = float(v["train_loss"][e].mean())
-            if "shared_correct" in v:
-                row["shared_accuracy"] = float(v["shared_correct"][e].sum() / n.sum())
-                row["shared_loss"] = float(np.average(v["shared_loss"][e], weights=n))
-                # The paper's objectives: mean F_i = f_i + (λ/2)‖θ_i − ω‖², and G, k-means' own.
-                row["objective_personal"] = float((v["train_loss"][e] + prox / 2 * v["distance"][e]).mean())
-                row["objective_context"] = float(v["distance"][e].mean())
-            else:
-                row["objective_personal"] = row["train_loss"]
-            row |= {k: v[k][e].item() for k in ("k", "kmeans_iterations") if k in v}
-            rows.append(row | cost.after(t, int(v["answers"][e])))
-        return pd.DataFrame(rows)
+        return pd.DataFrame([self.row(e, n, prox, cost) for e in range(len(self.rounds))])
 
     def clients(self, n: np.ndarray, label: str) -> pd.DataFrame:
         """One row a client and evaluated round, in long form."""
@@ -97,6 +98,12 @@ class Cost:
     gradients: float
     asked: int
     """Clients asked in a round."""
+
+    @classmethod
+    def of(cls, simulation: Any) -> Cost:
+        """What a round of an engine costs."""
+        traffic = simulation.traffic()
+        return cls(traffic.message, traffic.upload, traffic.gradients, simulation.static.cohort)
 
     def after(self, rounds: int, answers: int) -> dict[str, int]:
         """Totals after ``rounds`` in which ``answers`` uploads came back."""

@@ -11,11 +11,11 @@ import typer
 from cgpfl.errors import CgpflError
 
 # isort: off
-from cgpfl.cli import runs, look, paper, bench  # the order of the commands in the help
+from cgpfl.cli import runs, report, look, paper, bench  # the order of the commands in the help
 from cgpfl.cli.app import app
 # isort: on
 
-__all__ = ["app", "bench", "look", "main", "paper", "runs"]
+__all__ = ["app", "bench", "look", "main", "paper", "report", "runs"]
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """Click's base of command-line mistakes; newer versions of typer bring their own Click."""

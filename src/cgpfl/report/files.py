@@ -54,7 +54,7 @@ def events_of(path: Path) -> list[dict[str, Any]]:
     return events
 
 
-def newest_events(path: Path) -> tuple[Any, ...]:
+def newest(path: Path) -> tuple[Any, ...]:
     """Sizes and times of the files that grow while a run goes on."""
     files = [path / EVENTS, path / "summary.json", *sorted(path.glob("methods/*/records-*.safetensors"))]
     return tuple((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.exists())

@@ -42,8 +42,8 @@ def html(runs: Sequence[Path], live: bool = False) -> str:
     """The page. ``live``: it asks its server for news (see :mod:`cgpfl.report.serve`)."""
     from cgpfl import __version__
 
-    parts = fragments(runs)
-    page = parts.pop("page") | {"live": live}
+    parts = fragments(runs, live)
+    page = parts.pop("page")
     scripts = [(ASSETS / name).read_text() for name in ("charts.js", "contexts.js", "page.js")]
     return Template((ASSETS / "page.html").read_text()).substitute(
         parts,
@@ -57,7 +57,7 @@ def html(runs: Sequence[Path], live: bool = False) -> str:
     )
 
 
-def fragments(runs: Sequence[Path]) -> dict[str, Any]:
+def fragments(runs: Sequence[Path], live: bool = False) -> dict[str, Any]:
     """What is new on a live page: ``page`` (for the charts) and the HTML of head, table and settings."""
     read = [(path, read_run(path)) for path in runs]
     names = [run["name"] for _, run in read]
@@ -65,8 +65,10 @@ def fragments(runs: Sequence[Path]) -> dict[str, Any]:
         if names.count(run["name"]) > 1:  # runs of one name in several folders
             run["name"] = str(path)
         run["title"] = title(run)
+        if run["state"] == "running" and not live:
+            run["state"] = "not finished"
     return {
-        "page": {"runs": [{k: v for k, v in run.items() if k != "config"} for _, run in read]},
+        "page": {"live": live, "runs": [{k: v for k, v in run.items() if k != "config"} for _, run in read]},
         "head": "".join(head(run) for _, run in read),
         "table": "".join(table(run, len(read) > 1) for _, run in read),
         "settings": "".join(settings(path, run) for path, run in read),
@@ -86,6 +88,8 @@ def plotly() -> str:
 def title(run: dict[str, Any]) -> str:
     """One line on a run's federation."""
     data, seeds = run["data"], run["seeds"]
+    if not data:
+        return "nothing recorded yet"
     facts = [f"{data.get('source', 'data')} split by {data.get('split', 'own')}", f"{data['clients']} clients"]
     if data["true_contexts"]:
         facts.append(f"{data['true_contexts']} hidden contexts")
@@ -96,7 +100,7 @@ def title(run: dict[str, Any]) -> str:
 
 def head(run: dict[str, Any]) -> str:
     """The run's name, state and federation."""
-    state = f' <span class="badge {run["state"]}">{run["state"]}</span>'
+    state = f' <span class="badge {run["state"].replace(" ", "-")}">{run["state"]}</span>'
     return f'<h1>{escape(run["name"])}{state}</h1><p class="quiet">{escape(run["title"])}</p>'
 
 
@@ -216,9 +220,11 @@ def settings(path: Path, run: dict[str, Any]) -> str:
     ]
     if run["state"] != "finished":
         lines.append(f"cgpfl resume {path}")
-    data = run["data"]
+    split = run["data"].get("split_hash")
+    same = (
+        f"<p class='quiet'>Hash of the split: {escape(split)}; the same hash is the same problem.</p>" if split else ""
+    )
     return (
-        f"<h3>{escape(run['name'])}</h3><pre>{escape(chr(10).join(lines))}</pre>"
-        f"<p class='quiet'>The split has hash {escape(str(data['split_hash']))}; the same hash is the same problem.</p>"
+        f"<h3>{escape(run['name'])}</h3><pre>{escape(chr(10).join(lines))}</pre>{same}"
         f"<details><summary>config.toml, complete</summary><pre>{escape(run['config'])}</pre></details>"
     )

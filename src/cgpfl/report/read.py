@@ -15,9 +15,9 @@ from cgpfl.errors import CgpflError
 from cgpfl.report.files import events_of, load, recorded
 
 COLUMNS = (
-    "accuracy mean worst_tenth shared_accuracy loss train_loss objective_context k kmeans_iterations ari "
-    "bytes_up bytes_down gradients"
-).split()
+    *("accuracy", "mean", "worst_tenth", "shared_accuracy", "loss", "train_loss", "objective_context"),
+    *("k", "kmeans_iterations", "ari", "bytes_up", "bytes_down", "gradients"),
+)
 """What is kept of history.csv."""
 MOST_POINTS, MOST_CLIENTS = 400, 2000
 """Evaluations and clients that are drawn; of more, so many evenly spread ones."""
@@ -41,15 +41,19 @@ def read_run(path: Path) -> dict[str, Any]:
     if summary is not None and "seeds" in summary:
         return read_comparison(path, summary, config)
     told = _told(events_of(path))
+    name = path.resolve().name
     if summary is None and told is None:
-        raise CgpflError(f"run {path}: has neither summary.json nor events.jsonl; is it a run folder?")
+        if not config:
+            raise CgpflError(f"run {path}: has no config.toml, summary.json or events.jsonl; is it a run folder?")
+        nothing: dict[str, Any] = {"seeds": [], "data": {}, "model": {}, "methods": [], "truth": None}
+        return {"name": name, "kind": "run", "state": "waiting", "config": config, **nothing}
     finished = summary is not None and (told is None or told.state == "finished")
     about = summary if finished else (told.opened if told else {})
     assert about is not None
     federation, _ = load(path / "federation.safetensors")
     names = {m.get("label", m["name"]): m["name"] for m in tomllib.loads(config).get("method", [])}
     run = {
-        "name": path.resolve().name,
+        "name": name,
         "kind": "run",
         "state": "finished" if finished or told is None else told.state,
         "seeds": [about["seed"]],

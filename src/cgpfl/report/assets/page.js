@@ -38,8 +38,15 @@ function panel(section, key, title, make, { full = false, tools = [] } = {}) {
   }
   p.box.querySelector("h3").textContent = title;
   p.box.querySelector(".pick").replaceChildren(...tools);
-  Object.assign(p, { make, drawn: false, used: true });
-  document.querySelector(`#${section} .panels`).append(p.box);
+  Object.assign(p, { make, drawn: false, used: true, section });
+}
+
+/** Put the panels in place: the same chart of all runs side by side. */
+function arrange() {
+  const kinds = [...new Set([...panels.keys()].map((key) => key.split("/")[0]))];
+  for (const kind of kinds) {
+    for (const [key, p] of panels) if (key.split("/")[0] === kind) document.querySelector(`#${p.section} .panels`).append(p.box);
+  }
 }
 
 function draw(p) {
@@ -56,7 +63,11 @@ function draw(p) {
     legend: { orientation: "h", x: 0, y: 1.01, yanchor: "bottom", font: { size: 12 } }, hoverlabel: { namelength: -1, bgcolor: ui.ground, font: { color: ui.text } }, ...made.layout,
   };
   for (const name of Object.keys(layout).filter((k) => /^[xy]axis/.test(k))) layout[name] = { ...axis, ...layout[name] };
-  if (!made.data.length) layout.annotations = [{ text: "nothing to show yet", showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.5, font: { color: ui.text } }];
+  if (!made.data.length) {
+    layout.annotations = [{ text: "nothing to show", showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.5 }];
+    layout.xaxis = layout.yaxis = { visible: false };
+    layout.height = 160;
+  }
   return Plotly.react(p.chart, made.data, layout, { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });
 }
 
@@ -89,6 +100,7 @@ function menu(key, methods) {
 
 function build() {
   for (const p of panels.values()) p.used = false;
+  document.documentElement.style.setProperty("--columns", Math.max(2, page.runs.length));
   for (const run of page.runs) {
     const of = page.runs.length > 1 ? ` – ${run.name}` : "", id = run.name;
     panel("curves", "curves/" + id, run.title + (page.runs.length > 1 ? of : ""), () => curves(run, ui), { full: page.runs.length === 1 });
@@ -102,6 +114,7 @@ function build() {
     insidePanels(run, id, of);
   }
   for (const [key, p] of panels) if (!p.used) { nearby.unobserve(p.box); p.box.remove(); panels.delete(key); }
+  arrange();
   for (const name of ["curves", "clients", "contexts", "inside"]) $(name).hidden = !document.querySelector(`#${name} .panel`);
   refresh();
 }

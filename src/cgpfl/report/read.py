@@ -13,14 +13,13 @@ import pandas as pd
 
 from cgpfl.errors import CgpflError
 from cgpfl.report.files import events_of, load, recorded
+from cgpfl.report.shrink import compact, run_lengths, spread, thin
 
 COLUMNS = (
     *("accuracy", "mean", "worst_tenth", "shared_accuracy", "loss", "train_loss", "objective_context"),
     *("k", "kmeans_iterations", "ari", "bytes_up", "bytes_down", "gradients"),
 )
 """What is kept of history.csv."""
-MOST_POINTS, MOST_CLIENTS = 400, 2000
-"""Evaluations and clients that are drawn; of more, so many evenly spread ones."""
 
 
 class Told(NamedTuple):
@@ -99,7 +98,7 @@ def read_comparison(path: Path, summary: dict[str, Any], config: str) -> dict[st
         rows = history[history["method"] == label].drop(columns="method").groupby("round")
         mean = rows.mean().reset_index()
         lows, highs = rows["accuracy"].min().to_numpy(), rows["accuracy"].max().to_numpy()
-        kept = _thin(len(mean))
+        kept = thin(len(mean))
         band = {"low": lows[kept].tolist(), "high": highs[kept].tolist()} if len(summary["seeds"]) > 1 else None
         curves = {**_curves(mean, None), "band": band}
         about = {"label": label, "name": names.get(label, label), "summary": facts, "history": curves}
@@ -199,7 +198,7 @@ def _method(m: dict[str, Any], name: str, federation: dict[str, np.ndarray], mod
     ari: list[float] | None = None
     out: dict[str, Any] = {**m, "name": name, "clients": None, "contexts": None}
     if clients is not None:
-        shown = _spread(len(clients.n))
+        shown = spread(len(clients.n))
         last = {"client": shown, "correct": clients.values["correct"][-1][shown], "n": clients.n[shown]}
         if "shared_correct" in clients.values:
             last["shared"] = clients.values["shared_correct"][-1][shown]
@@ -221,12 +220,8 @@ def _contexts(
     """Who was where when, what the contexts hold, and where their models lie."""
     table = clients.values["context"].astype(int)
     truth, labels = federation.get("context"), federation.get("labels")
-    ari = None
-    if truth is not None:
-        from sklearn.metrics import adjusted_rand_score
-
-        ari = [float(adjusted_rand_score(truth, row)) for row in table]
-    kept, shown = _thin(len(table)), _spread(table.shape[1])
+    ari = None if truth is None else _agreement(truth, table)
+    kept, shown = thin(len(table)), spread(table.shape[1])
     final = table[-1]
     used = np.unique(final)
     own = clients.values["correct"][-1] / clients.n
@@ -248,7 +243,7 @@ def _contexts(
     return {
         "rounds": clients.rounds[kept],
         "clients": shown,
-        "map": [_runs(table[kept, i]) for i in shown],
+        "map": [run_lengths(table[kept, i]) for i in shown],
         "moved": [0, *(int((a != b).sum()) for a, b in zip(table[kept][:-1], table[kept][1:], strict=True))],
         "ari": ari,
         "groups": groups,
@@ -257,40 +252,22 @@ def _contexts(
     }
 
 
+def _agreement(truth: np.ndarray, table: np.ndarray) -> list[float]:
+    """Adjusted Rand index of each row; rows seldom differ from those before."""
+    from sklearn.metrics import adjusted_rand_score
+
+    known: dict[bytes, float] = {}
+    for row in table:
+        if (key := row.tobytes()) not in known:
+            known[key] = float(adjusted_rand_score(truth, row))
+    return [known[row.tobytes()] for row in table]
+
+
 def _curves(history: pd.DataFrame, ari: list[float] | None) -> dict[str, Any]:
     """Columns of the history, thinned."""
     if not len(history):
         return {"round": []}
     history = history if ari is None else history.assign(ari=ari)
-    rows = history.iloc[_thin(len(history))]
+    rows = history.iloc[thin(len(history))]
     known = [c for c in COLUMNS if c in rows and rows[c].notna().any()]
     return {"round": rows["round"].tolist()} | {c: rows[c].tolist() for c in known}
-
-
-def _thin(count: int, most: int = MOST_POINTS) -> np.ndarray:
-    """Positions of at most ``most`` of ``count`` things, evenly spread, the first and the last among them."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int)) if count else np.zeros(0, int)
-
-
-def _spread(clients: int) -> np.ndarray:
-    return _thin(clients, MOST_CLIENTS)
-
-
-def _runs(labels: np.ndarray) -> list[int]:
-    """Run lengths: [0, 0, 0, 2] → [0, 3, 2, 1]."""
-    starts = np.flatnonzero(np.r_[True, labels[1:] != labels[:-1]])
-    lengths = np.diff(np.r_[starts, len(labels)])
-    return np.stack([labels[starts], lengths], axis=1).ravel().tolist()
-
-
-def compact(value: Any) -> Any:
-    """Plain values for JSON: arrays as lists, five digits, null for what is not finite."""
-    if isinstance(value, dict):
-        return {k: compact(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [compact(v) for v in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return float(f"{value:.5g}") if np.isfinite(value) else None
-    return value

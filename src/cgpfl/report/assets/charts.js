@@ -9,7 +9,7 @@ const MUTED = [["#AA4499", "#D88CCB"], ["#117733", "#5DBB7C"], ["#B8962E", "#DDC
   ["#44AA99", "#66CCBB"], ["#332288", "#9D92E0"], ["#CC6677", "#E38B99"], ["#777722", "#B5B54A"], ["#3B8BBE", "#88CCEE"]];
 const CONTEXTS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#7A5195", "#8C8C8C", "#A6761D"];
 const SYMBOLS = ["circle", "square", "diamond", "cross", "triangle-up", "x", "pentagon", "hexagon"];
-const GAIN = ["#0072B2", "#56B4E9"], LOSS = ["#D55E00", "#F08A3C"];
+const GAIN = ["#009E73", "#2FC79B"], LOSS = ["#AA3377", "#E06FA8"];
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 
 /** A line style a method, the same everywhere: CGPFL strong, references grey, the others muted. */

@@ -234,7 +234,8 @@ async function start() {
   filter();
   build();
   try {
-    const bytes = Uint8Array.from(atob($("plotly").textContent.trim()), (c) => c.charCodeAt(0));
+    const text = atob($("plotly").textContent.trim()), bytes = new Uint8Array(text.length);
+    for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i); // thirty times as fast as Uint8Array.from
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     document.head.append(element("script", { textContent: await new Response(stream).text() }));
   } catch (error) {

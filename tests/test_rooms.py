@@ -22,7 +22,8 @@ ALLOWED = {
     "bench": {"algorithms", "models", "data", "engine", "report"},
     "testing": {"algorithms", "models", "data", "engine", "experiment"},
     "terminal": {"experiment", "paper"},
-    "cli": {"algorithms", "bench", "data", "engine", "experiment", "paper", "report", "terminal"},
+    "trackers": {"experiment"},
+    "cli": {"algorithms", "bench", "data", "engine", "experiment", "paper", "report", "terminal", "trackers"},
 }
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cgpfl.cli.app import app, go
+from cgpfl.cli.app import Quiet, Verbose, app, go
 from cgpfl.errors import CgpflError
 
 Config = Annotated[Path | None, typer.Argument(help="A TOML configuration; flags override it.")]
@@ -26,6 +26,7 @@ ProcessId = Annotated[int | None, typer.Option(help="Which of them this is: 0, 1
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", help="KEY=VALUE, data.KEY=VALUE or METHOD.KEY=VALUE; repeatable.")
 ]
+Track = Annotated[list[str] | None, typer.Option(help="Also tell a tracker: tensorboard, mlflow or wandb; repeatable.")]
 
 
 @app.command()
@@ -44,6 +45,9 @@ def run(
     coordinator: Coordinator = None,
     processes: Processes = None,
     process_id: ProcessId = None,
+    track: Track = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run methods on a federation, once.
 
@@ -66,7 +70,8 @@ def run(
     values = _values(config, flags, method, DEFAULT_METHODS, settings)
     experiment = from_dict(values, str(config) if config is not None else "command line")
     folder = out or _free_folder(experiment.data.source, experiment.data.split)
-    go(lambda tell: run_experiment(experiment, folder, tell), folder)
+    listening = _callbacks(track, verbose)
+    go(lambda tell: run_experiment(experiment, folder, tell, listening), folder, quiet=quiet, verbose=verbose)
 
 
 @app.command()
@@ -87,6 +92,7 @@ def compare(
     budget: Annotated[int | None, typer.Option(help="Settings tried for each method by --tune (default: 8).")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to create (default: runs/compare-DATA-SPLIT-n).")] = None,
     settings: Assignments = None,
+    quiet: Quiet = False,
 ) -> None:
     """Compare methods over several seeds: one ranked table, with plots.
 
@@ -112,7 +118,7 @@ def compare(
         section.update({k: v for k, v in given.items() if v is not None})
     experiment, comparing = from_config(values, str(config) if config is not None else "command line")
     folder = out or _free_folder(experiment.data.source, experiment.data.split, "compare-")
-    go(lambda tell: run_comparison(experiment, comparing, folder, tell), folder)
+    go(lambda tell: run_comparison(experiment, comparing, folder, tell), folder, quiet=quiet)
 
 
 @app.command()
@@ -122,21 +128,37 @@ def resume(
     coordinator: Coordinator = None,
     processes: Processes = None,
     process_id: ProcessId = None,
+    track: Track = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Continue a run that was stopped; the result is that of a run never stopped.
 
     It may go on with more or fewer devices and processes than before.
+
+    [dim]cgpfl resume runs/digits-rotation-1[/dim]
     """
     from cgpfl.experiment.compare import is_comparison, resume_comparison
     from cgpfl.experiment.experiment import resume_experiment
 
     if not is_comparison(folder):
         wanted = _spread(devices, coordinator, processes, process_id)
-        go(lambda tell: resume_experiment(folder, tell, wanted), folder)
+        listening = _callbacks(track, verbose)
+        go(lambda tell: resume_experiment(folder, tell, wanted, listening), folder, quiet=quiet, verbose=verbose)
         return
+    if track or verbose:
+        raise CgpflError("--track, --verbose: not of a comparison, whose seeds run at once")
     if any(flag is not None for flag in (devices, coordinator, processes, process_id)):
         raise CgpflError("--devices, --coordinator: a comparison runs on one device")
-    go(lambda tell: resume_comparison(folder, tell), folder)
+    go(lambda tell: resume_comparison(folder, tell), folder, quiet=quiet)
+
+
+def _callbacks(track: list[str] | None, verbose: bool) -> list[Any]:
+    """Who is told what happens, beside the run's own file."""
+    from cgpfl.terminal import evaluation
+    from cgpfl.trackers import tracker
+
+    return [*(tracker(name) for name in track or []), *([evaluation] if verbose else [])]
 
 
 def _spread(

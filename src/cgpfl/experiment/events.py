@@ -2,7 +2,7 @@
 
 A callback is any function of one :class:`Event`. The kinds, in the order in which they come:
 
-    opened      the run begins; values: seed, rounds, data, model, config (where there is one)
+    opened      the run begins; values: name, seed, rounds, data, model, config (where there is one)
     started     a method begins, or goes on after ``round``; values: rounds, settings
     evaluated   ``round`` was evaluated; values: its row of history.csv, ari and seconds
     ended       a method is done; values: its entry in summary.json
@@ -59,9 +59,11 @@ EVENTS = "events.jsonl"
 """The stream's file in a run folder."""
 
 
-def opening(settings: Any, data: FederatedData, model: Any, config: dict[str, Any] | None = None) -> dict[str, Any]:
+def opening(
+    name: str, settings: Any, data: FederatedData, model: Any, config: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The values of the event "opened"."""
-    about = {"seed": settings.seed, "rounds": settings.rounds, "data": data.summary()}
+    about = {"name": name, "seed": settings.seed, "rounds": settings.rounds, "data": data.summary()}
     named = {"name": type(model).__name__.lower(), **parameters(model.settings())}
     return {**about, "model": named, **({} if config is None else {"config": config})}
 

@@ -98,7 +98,7 @@ def _run(
     summary: dict[str, Any] = {}
     config = experiment.complete(data, parameters(model.settings()))
     everyone: tuple[Callback, ...] = (JsonLines(folder.path / EVENTS), *callbacks)
-    with told(everyone, opening(experiment, data, model, config)) as listening:
+    with told(everyone, opening(folder.path.resolve().name, experiment, data, model, config)) as listening:
         with interrupts() as stop:
             for label, method in methods.items():
                 result = run_method(

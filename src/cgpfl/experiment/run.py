@@ -164,7 +164,9 @@ def run(
         by_the_first(partial(_prepare, folder, data, name, resume))
     if folder is not None:
         callbacks = (JsonLines(folder.path / EVENTS), *callbacks)
-    with told(callbacks, opening(settings, data, built)) as listening:
+    with told(
+        callbacks, opening(name if folder is None else folder.path.resolve().name, settings, data, built)
+    ) as listening:
         with interrupts() as stop:
             result = run_method(
                 method,

@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
-TRACKERS := tensorboard==2.21.0 wandb==0.31.0 mlflow-skinny==3.17.2
+TRACKERS := tensorboard==2.21.0 wandb==0.31.0 mlflow-skinny==3.17.2 sqlalchemy==2.1.8 alembic==1.20.1
 
 .PHONY: setup browser run test test-slow test-track lint types bench clean
 

@@ -1,6 +1,9 @@
 """Trackers, each with its tool, on this machine alone. ``make test-track`` installs the tools."""
 
+import os
 import struct
+import subprocess
+import sys
 
 import pytest
 
@@ -46,8 +49,7 @@ def test_tensorboard(tmp_path):
 
 def test_mlflow(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow", reason="make test-track installs it")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")  # what it does by itself, elsewhere
     tell(MLflow())
     client = mlflow.MlflowClient()
     runs = client.search_runs([client.get_experiment_by_name("cgpfl").experiment_id])
@@ -96,6 +98,25 @@ def test_wandb_offline(tmp_path, monkeypatch):
     assert sorted((int(r["_step"]), float(r["accuracy"])) for r in rows) == [(1, 0.25), (1, 0.5), (2, 0.75)]
     assert not any("loss" in row for row in rows)
     assert wandb.run is None  # all of them are finished
+
+
+def test_a_tool_that_cannot_be_used_says_so_before_the_run(monkeypatch):
+    pytest.importorskip("mlflow", reason="make test-track installs it")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nothing://there")
+    with pytest.raises(cgpfl.CgpflError, match=r"^mlflow: .*; see MLFLOW_TRACKING_URI$"):
+        MLflow()
+
+
+def test_wandb_without_an_account_says_so_before_the_run(tmp_path):
+    pytest.importorskip("wandb", reason="make test-track installs it")
+    env = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_")} | {"HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "cgpfl.cli", "run", "--track", "wandb", "--out", tmp_path / "run"]
+    pipe = subprocess.DEVNULL
+    done = subprocess.run(command, env=env, stdin=pipe, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "cgpfl: wandb: No API key" in done.stderr
+    assert "WANDB_MODE=offline" in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_real_run_reaches_a_tracker(digits):

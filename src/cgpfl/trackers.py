@@ -78,6 +78,10 @@ class MLflow:
         self._mlflow = needed("mlflow", "mlflow")
         self.experiment = experiment
         self._open: str | None = None
+        try:
+            self._mlflow.MlflowClient().search_experiments(max_results=1)
+        except self._mlflow.MlflowException as error:
+            raise CgpflError(f"mlflow: {_line(error)}; see MLFLOW_TRACKING_URI") from error
 
     def __call__(self, event: Event) -> None:
         """Start a run with its method, log its numbers, end it."""
@@ -108,6 +112,11 @@ class Wandb:
         self._wandb = needed("wandb", "wandb")
         self.project = project
         self._open: Any = None
+        if self._wandb.setup().settings.mode == "online":
+            try:
+                self._wandb.login()
+            except self._wandb.Error as error:
+                raise CgpflError(f"wandb: {_line(error)} Or set WANDB_MODE=offline.") from error
 
     def __call__(self, event: Event) -> None:
         """Start a run with its method, log its numbers, finish it."""
@@ -135,6 +144,11 @@ def tracker(name: str) -> Callback:
     if name not in TRACKERS:
         raise CgpflError(f"--track {name}: no such tracker; there are {', '.join(TRACKERS)}")
     return TRACKERS[name]()
+
+
+def _line(error: Exception) -> str:
+    """The first line of what a tool has to say."""
+    return str(error).strip().partition("\n")[0]
 
 
 def _name(event: Event) -> str:

@@ -4,6 +4,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -91,7 +92,14 @@ def test_wandb_offline(tmp_path, monkeypatch):
     tell(Wandb(project="cgpfl-tests"))
     from wandb.proto.wandb_internal_pb2 import Record
 
-    found = [Record.FromString(r) for f in tmp_path.glob("wandb/offline-run-*/*.wandb") for r in records(f)]
+    def read():
+        return [Record.FromString(r) for f in tmp_path.glob("wandb/offline-run-*/*.wandb") for r in records(f)]
+
+    end = time.monotonic() + 30  # wandb's own process writes, a moment after finish() has returned
+    while sum(r.HasField("exit") for r in read()) < 2:
+        assert time.monotonic() < end, "the runs were not written to their end"
+        time.sleep(0.1)
+    found = read()
     assert {r.run.display_name for r in found if r.HasField("run")} == {"mine/cgpfl", "mine/local"}
     histories = [r.history.item for r in found if r.HasField("history")]
     rows = [{item.key or item.nested_key[0]: item.value_json for item in items} for items in histories]

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from cgpfl.errors import CgpflError
+
+EPILOG = """
+[dim]cgpfl run[/dim]
+
+[dim]cgpfl compare --methods ditto,ifca,cgpfl-heur --seeds 5[/dim]
+
+[dim]cgpfl watch runs/digits-rotation-1[/dim]
+
+Exit codes: 0 done; 1 every method diverged; 2 bad input, one line says what; 130 stopped by Ctrl-C, can be resumed.
+"""
 
 app = typer.Typer(
     name="cgpfl",
@@ -16,7 +27,13 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
+    epilog=EPILOG,
 )
+
+
+def one_of(*words: str) -> Callable[[str], list[str]]:
+    """Completion of an option that takes one of some words."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
 def use(device: str) -> None:

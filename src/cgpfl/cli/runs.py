@@ -7,14 +7,27 @@ from typing import Annotated, Any
 
 import typer
 
-from cgpfl.cli.app import Quiet, Verbose, app, go
+from cgpfl.cli.app import Quiet, Verbose, app, go, one_of
 from cgpfl.errors import CgpflError
+
+
+def _splits(incomplete: str) -> list[str]:
+    """Completion of a split's name."""
+    from cgpfl.data import SPLITS
+
+    return one_of(*SPLITS)(incomplete)
+
 
 Config = Annotated[Path | None, typer.Argument(help="A TOML configuration; flags override it.")]
 Data = Annotated[str | None, typer.Option(help="A data set's name or a .npz file with x and y.")]
-Split = Annotated[str | None, typer.Option(help="rotation, labels, shift, iid, cyclic, block, random, ...")]
+Split = Annotated[
+    str | None,
+    typer.Option(help="rotation, labels, shift, iid, cyclic, block, random, ...", autocompletion=_splits),
+]
 Clients = Annotated[int | None, typer.Option(help="Number of clients.")]
-ModelName = Annotated[str | None, typer.Option("--model", help="mlr, dnn or cnn.")]
+ModelName = Annotated[
+    str | None, typer.Option("--model", help="mlr, dnn or cnn.", autocompletion=one_of("mlr", "dnn", "cnn"))
+]
 Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
 Devices = Annotated[str | None, typer.Option(help="Devices that share the clients: a number, or all.")]
 Coordinator = Annotated[
@@ -26,7 +39,13 @@ ProcessId = Annotated[int | None, typer.Option(help="Which of them this is: 0, 1
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", help="KEY=VALUE, data.KEY=VALUE or METHOD.KEY=VALUE; repeatable.")
 ]
-Track = Annotated[list[str] | None, typer.Option(help="Also tell a tracker: tensorboard, mlflow or wandb; repeatable.")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Also tell a tracker: tensorboard, mlflow or wandb; repeatable.",
+        autocompletion=one_of("tensorboard", "mlflow", "wandb"),
+    ),
+]
 
 
 @app.command()

@@ -99,6 +99,16 @@ def test_long_runs_are_thinned_to_their_ends(tmp_path):
         assert (rounds[0], rounds[-1]) == (1, 900)
     assert contexts["map"][3] == [0, 1, 1, 399]  # client 3 moves to context 1 after the first
     assert contexts["moved"][1] == 2  # clients 1 and 3
+    assert run["notes"] == ["Curves show 400 evaluated rounds, evenly spread, where there are more."]
+
+
+def test_of_very_many_clients_some_are_drawn(tmp_path):
+    run = read_run(make(tmp_path / "run", clients=5000, rounds=(1, 2)))
+    clients = run["methods"][2]["clients"]["client"]
+    assert len(clients) == len(run["methods"][2]["contexts"]["map"]) == 2000
+    assert (clients[0], clients[-1]) == (0, 4999)
+    assert run["methods"][2]["contexts"]["groups"][0]["members"] == 2500  # of all of them
+    assert run["notes"] == ["Charts of clients show 2,000 of 5,000, evenly spread."]
 
 
 def test_a_comparison(tmp_path):

@@ -44,7 +44,7 @@ def html(runs: Sequence[Path], live: bool = False) -> str:
 
     parts = fragments(runs, live)
     page = parts.pop("page")
-    scripts = [(ASSETS / name).read_text() for name in ("charts.js", "contexts.js", "page.js")]
+    scripts = [(ASSETS / name).read_text() for name in ("charts.js", "contexts.js", "page.js", "reader.js")]
     return Template((ASSETS / "page.html").read_text()).substitute(
         parts,
         version=__version__,
@@ -70,7 +70,7 @@ def fragments(runs: Sequence[Path], live: bool = False) -> dict[str, Any]:
     return {
         "page": {"live": live, "runs": [{k: v for k, v in run.items() if k != "config"} for _, run in read]},
         "head": "".join(head(run) for _, run in read),
-        "table": "".join(table(run, len(read) > 1) for _, run in read),
+        "table": "".join(table(run, len(read) > 1) for _, run in read) + f'<p class="quiet">{escape(WORDS)}</p>',
         "settings": "".join(settings(path, run) for path, run in read),
     }
 
@@ -121,9 +121,8 @@ def table(run: dict[str, Any], several: bool) -> str:
     header = "".join(f'<th title="{escape(why)}">{escape(name)}</th>' for name, why in columns.items())
     caption = f"<h3>{escape(run['name'])}</h3>" if several else ""
     notes = "".join(f'<p class="quiet">{escape(note)}</p>' for note in run.get("notes", []))
-    words = f'<p class="quiet">{escape(WORDS)}</p>{notes}'
     whole = f"<table><thead><tr>{header}</tr></thead><tbody>{''.join(body)}</tbody></table>"
-    return f'{caption}<div class="wide">{whole}</div>{words}'
+    return f'{caption}<div class="wide">{whole}</div>{notes}'
 
 
 WORDS = (

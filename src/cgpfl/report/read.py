@@ -13,7 +13,7 @@ import pandas as pd
 
 from cgpfl.errors import CgpflError
 from cgpfl.report.files import events_of, load, recorded
-from cgpfl.report.shrink import compact, run_lengths, spread, thin
+from cgpfl.report.shrink import MOST_CLIENTS, MOST_POINTS, compact, run_lengths, spread, thin
 
 COLUMNS = (
     *("accuracy", "mean", "worst_tenth", "shared_accuracy", "loss", "train_loss", "objective_context"),
@@ -86,7 +86,18 @@ def read_run(path: Path) -> dict[str, Any]:
         _method(m, names.get(m["label"], m["label"]), federation, path / "methods" / m["label"] / "models.safetensors")
         for m in methods
     ]
+    run["notes"] = _notes(run)
     return compact(run)
+
+
+def _notes(run: dict[str, Any]) -> list[str]:
+    """What the charts leave out."""
+    notes = []
+    if run["data"]["clients"] > MOST_CLIENTS:
+        notes.append(f"Charts of clients show {MOST_CLIENTS:,} of {run['data']['clients']:,}, evenly spread.")
+    if any(len(m["history"]["round"]) == MOST_POINTS for m in run["methods"]):
+        notes.append(f"Curves show {MOST_POINTS} evaluated rounds, evenly spread, where there are more.")
+    return notes
 
 
 def read_comparison(path: Path, summary: dict[str, Any], config: str) -> dict[str, Any]:

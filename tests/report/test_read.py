@@ -1,7 +1,11 @@
 """What a report says is what the run folder says."""
 
+import base64
+import gzip
+import importlib.util
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,7 +13,7 @@ import pytest
 
 from browser import METHODS
 from cgpfl.errors import CgpflError
-from cgpfl.report.page import html, write_report
+from cgpfl.report.page import html, plotly, write_report
 from cgpfl.report.read import read_run
 from cgpfl.report.shrink import compact
 from run_folders import make
@@ -165,3 +169,16 @@ def test_what_is_not_a_run(tmp_path):
     (folder / "summary.json").write_text("{")
     with pytest.raises(CgpflError, match=r"summary.json cannot be read"):
         read_run(folder)
+
+
+def test_without_plotly_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(CgpflError, match=r"needs plotly; install it with: pip install 'cgpfl\[report\]'"):
+        plotly.__wrapped__()
+
+
+def test_plotly_in_the_page_is_plotly_in_the_package():
+    import plotly as package
+
+    inside = gzip.decompress(base64.b64decode(plotly()))
+    assert inside == (Path(package.__file__).parent / "package_data" / "plotly.min.js").read_bytes()

@@ -1,4 +1,4 @@
-# make run    the embedded example: digits, 40 clients, 4 hidden contexts, five methods
+# make run    the embedded example: digits, 40 clients, 4 hidden contexts, five methods, and its report
 # make test   lint, types, tests
 # Both set up .venv first; only Python >= 3.11 and a package index are needed.
 
@@ -6,8 +6,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
+TRACKERS := tensorboard==2.21.0 wandb==0.31.0 mlflow-skinny==3.17.2 sqlalchemy==2.1.8 alembic==1.20.1
 
-.PHONY: setup run test test-slow lint types deploy-demo bench clean
+.PHONY: setup browser run test test-slow test-track lint types deploy-demo bench clean
 
 setup: $(DONE)
 
@@ -22,12 +23,23 @@ $(DONE): requirements.txt pyproject.toml
 run: setup
 	$(BIN)/cgpfl run
 
+# A Chromium for the tests of the report, where there is none: Playwright's, or the npm package's.
+browser: setup
+	@$(BIN)/python tests/browser.py
+
 # Nearly all of a test's time is compilation: programs here are compiled quickly, not for speed.
-test: setup lint types
+test: setup browser lint types
 	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: setup
 	$(BIN)/python -m pytest -n 2 -m slow
+
+# Trackers beside the rest: they bring some forty packages, which nothing else needs.
+test-track: setup
+	$(BIN)/python -m venv $(VENV)/track
+	@$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > "$$(echo $(VENV)/track/lib/python*/site-packages)/base.pth"
+	$(VENV)/track/bin/python -m pip install --quiet --disable-pip-version-check $(TRACKERS)
+	PYTHONPATH=src $(VENV)/track/bin/python -m pytest tests/test_trackers.py
 
 lint: setup
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import urllib.request
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,9 @@ def run_folder(tmp_path_factory):
 
 
 def test_run_prints_a_table_and_no_colour_codes(run_folder):
-    _, out = run_folder
+    folder, out = run_folder
+    assert out.splitlines()[-1] == f"report: {folder / 'report.html'}"
+    assert (folder / "report.html").stat().st_size < 5e6
     assert "\x1b" not in out
     assert "worst tenth" in out
     assert "8 clients" in out
@@ -64,10 +67,14 @@ def test_config_is_complete_and_reruns_to_the_same_summary(run_folder, tmp_path)
     assert summary_without_times(folder) != summary_without_times(tmp_path / "other")
 
 
-def test_default_folders_are_numbered(tmp_path):
-    for n in (1, 2):
-        cgpfl("run", *SMALL, "--rounds", 1, "--method", "local", cwd=tmp_path)
-        assert (tmp_path / "runs" / f"digits-rotation-{n}" / "summary.json").exists()
+def test_default_folders_are_numbered_and_talk_as_asked(tmp_path):
+    out = {}
+    for n, flag in ((1, "--verbose"), (2, "--quiet")):
+        out[flag] = cgpfl("run", *SMALL, "--rounds", 2, "--method", "local", flag, cwd=tmp_path).stdout
+        assert (tmp_path / "runs" / f"digits-rotation-{n}" / "report.html").exists()
+    assert out["--quiet"] == ""
+    assert [line.split()[:3] for line in out["--verbose"].splitlines()[:2]] == [["local", "round", t] for t in "12"]
+    assert "choose one" in cgpfl("run", "--quiet", "--verbose", code=2, cwd=tmp_path).stderr
 
 
 @pytest.mark.parametrize(
@@ -320,6 +327,35 @@ def test_lists(tmp_path):
     assert "dirichlet" in out
 
 
+def test_report_and_watch_of_a_run(run_folder, tmp_path):
+    folder, _ = run_folder
+    out = cgpfl("report", folder, folder, "--out", tmp_path / "both.html").stdout
+    assert out == f"{tmp_path / 'both.html'}\n"
+    assert "no such folder" in cgpfl("report", tmp_path / "none", code=2).stderr
+    assert "no such folder" in cgpfl("watch", tmp_path / "none", code=2).stderr
+    assert "from 0 to 65535" in cgpfl("watch", folder, "--port", 99999, code=2).stderr
+    process = start("watch", folder, "--port", 0)
+    url = process.stdout.readline().split()[0]
+    assert url.startswith("http://127.0.0.1:")
+    with urllib.request.urlopen(url + "data", timeout=30) as answer:
+        assert b'"kind": "run"' in answer.read()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+
+
+def test_the_shell_completes_commands_and_words():
+    def complete(line):
+        words = line.split(" ")
+        env = {**os.environ, "_CGPFL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+        code = "import sys; sys.argv = ['cgpfl']; from cgpfl.cli import main; main()"
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env).stdout.split()
+
+    assert complete("cgpfl re") == ["resume", "report"]
+    assert complete("cgpfl run --split r") == ["rotation", "random"]
+    assert complete("cgpfl run --track w") == ["wandb"]
+
+
 def test_help_is_there_without_heavy_imports():
     code = "import sys, cgpfl.cli\nsys.argv = ['cgpfl', '--help']\n"
     code += "try:\n    cgpfl.cli.main()\nexcept SystemExit:\n    pass\n"
@@ -327,3 +363,4 @@ def test_help_is_there_without_heavy_imports():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ})
     assert done.returncode == 0, done.stderr
     assert "resume" in done.stdout
+    assert "Exit codes: 0 done; 1 every method diverged; 2 bad input" in done.stdout

@@ -8,7 +8,7 @@ README = Path(__file__).parents[1] / "README.md"
 
 def test_python_blocks_run():
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     session = {"__name__": "readme"}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), session)

@@ -24,7 +24,20 @@ ALLOWED = {
     "serve": {"algorithms", "data", "engine", "experiment", "models"},
     "testing": {"algorithms", "models", "data", "engine", "experiment"},
     "terminal": {"experiment", "paper"},
-    "cli": {"algorithms", "bench", "data", "deploy", "engine", "experiment", "paper", "serve", "terminal"},
+    "trackers": {"experiment"},
+    "cli": {
+        "algorithms",
+        "bench",
+        "data",
+        "deploy",
+        "engine",
+        "experiment",
+        "paper",
+        "report",
+        "serve",
+        "terminal",
+        "trackers",
+    },
 }
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from cgpfl.data import FederatedData, make_data
     from cgpfl.errors import CgpflError
-    from cgpfl.experiment import Experiment, Result, compare, resume_experiment, run, run_experiment
+    from cgpfl.experiment import Event, Experiment, Result, compare, resume_experiment, run, run_experiment
     from cgpfl.models import CNN, DNN, MLR, Model
     from cgpfl.serve import export, load_model, personalize, predict
     from cgpfl.testing import check_algorithm
@@ -57,7 +57,7 @@ _ROOMS = {
     ),
     "data": "FederatedData make_data",
     "errors": "CgpflError",
-    "experiment": "Experiment Result compare resume_experiment run run_experiment",
+    "experiment": "Event Experiment Result compare resume_experiment run run_experiment",
     "models": "CNN DNN MLR Model",
     "serve": "export load_model personalize predict",
     "testing": "check_algorithm",
@@ -96,6 +96,7 @@ __all__ = [
     "Algorithm",
     "CgpflError",
     "Ditto",
+    "Event",
     "Experiment",
     "FedAvg",
     "FedMD",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from cgpfl.experiment.compared import Compared
+    from cgpfl.experiment.events import Event
     from cgpfl.experiment.experiment import Finished
     from cgpfl.experiment.run import Progress
     from cgpfl.paper import Made
@@ -36,9 +38,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[Progress], None]]:
-    """A function to call with each :class:`Progress`: bars on a terminal, plain lines elsewhere."""
-    if sys.stdout.isatty():
+def progress(*, quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
+    """A function to call with each :class:`Progress`: bars on a terminal, plain lines elsewhere; or nothing."""
+    if quiet:
+        yield lambda p: None
+    elif sys.stdout.isatty():
         with _bars() as tell:
             yield tell
     else:
@@ -112,6 +116,18 @@ def _lines() -> Callable[[Progress], None]:
     return tell
 
 
+def evaluation(event: Event) -> None:
+    """A line for an evaluated round: a callback for those who want to see everything."""
+    if event.kind != "evaluated":
+        return
+    v = event.values
+    parts = [f"{event.method:<12} round {event.round:>6}  accuracy {v['accuracy']:6.1%}  loss {v['loss']:.3f}"]
+    parts += [f"shared {v['shared_accuracy']:6.1%}"] if "shared_accuracy" in v else []
+    parts += [f"contexts {v['k']}"] if "k" in v else []
+    parts += [f"ARI {v['ari']:.2f}"] if "ari" in v else []
+    print("  ".join(parts), flush=True)
+
+
 def _facts(p: Progress) -> str:
     """Accuracy, rounds/s and the time left, as far as known."""
     if p.message:
@@ -125,11 +141,12 @@ def _facts(p: Progress) -> str:
     return "  ".join(parts)
 
 
-def show(finished: Finished | Compared) -> bool:
+def show(finished: Finished | Compared, *, quiet: bool = False) -> bool:
     """The final table of a run or a comparison and where the rest is; False if every method diverged."""
     from cgpfl.experiment.compared import Compared
 
-    return show_comparison(finished) if isinstance(finished, Compared) else show_run(finished)
+    with redirect_stdout(io.StringIO()) if quiet else nullcontext():
+        return show_comparison(finished) if isinstance(finished, Compared) else show_run(finished)
 
 
 def heading(data: dict[str, Any]) -> str:

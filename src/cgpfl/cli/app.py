@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from cgpfl.errors import CgpflError
+
+EPILOG = """
+[dim]cgpfl run[/dim]
+
+[dim]cgpfl compare --methods ditto,ifca,cgpfl-heur --seeds 5[/dim]
+
+[dim]cgpfl watch runs/digits-rotation-1[/dim]
+
+Exit codes: 0 done; 1 every method diverged; 2 bad input, one line says what; 130 stopped by Ctrl-C, can be resumed.
+"""
 
 app = typer.Typer(
     name="cgpfl",
@@ -16,7 +27,13 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
+    epilog=EPILOG,
 )
+
+
+def one_of(*words: str) -> Callable[[str], list[str]]:
+    """Completion of an option that takes one of some words."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
 def use(device: str) -> None:
@@ -34,18 +51,40 @@ def use(device: str) -> None:
         raise CgpflError(f"--device {device}: JAX finds none; install JAX for it, or use --device auto") from error
 
 
-def go(start: Any, folder: Path) -> None:
-    """Run with progress on the terminal, then the table; Ctrl-C leaves a run that can be resumed."""
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print a line for every evaluated round.")]
+
+
+def go(start: Any, folder: Path, *, quiet: bool = False, verbose: bool = False) -> None:
+    """Run with progress on the terminal, then the table and the report; Ctrl-C leaves a run that can be resumed."""
     from cgpfl.engine.processes import is_first
     from cgpfl.experiment.run import Stopped
     from cgpfl.terminal import progress, show
 
+    if quiet and verbose:
+        raise CgpflError("--quiet, --verbose: choose one")
     try:
-        with progress() as tell:
+        with progress(quiet=quiet or verbose) as tell:
             finished = start(tell if is_first() else None)
     except Stopped:
         if is_first():
             typer.echo(f"Stopped; what is finished is saved. Continue with: cgpfl resume {folder}", err=True)
         raise typer.Exit(130) from None
-    if is_first() and not show(finished):
-        raise typer.Exit(1)
+    if is_first():
+        fine = show(finished, quiet=quiet)
+        page(folder, quiet)
+        if not fine:
+            raise typer.Exit(1)
+
+
+def page(folder: Path, quiet: bool) -> None:
+    """Write a run's report into its folder and say where it is; without Plotly, say how to get one."""
+    from cgpfl.report.page import write_report
+
+    try:
+        written = write_report([folder], folder / "report.html")
+    except CgpflError as error:
+        typer.echo(str(error), err=True)
+        return
+    if not quiet:
+        typer.echo(f"report: {written}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cgpfl.cli.app import app, use
+from cgpfl.cli.app import Quiet, app, use
 
 
 @app.command()
@@ -17,6 +17,7 @@ def paper(
     seeds: Annotated[int | None, typer.Option(help="Runs of everything (default: 5; quick: 2).")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder, continued if it is there (default: runs/paper).")] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Make the paper's tables and figures, the published numbers beside ours.
 
@@ -35,9 +36,10 @@ def paper(
     from cgpfl.paper import make
 
     try:
-        with progress() as tell:
+        with progress(quiet=quiet) as tell:
             made = make(names, folder, quick=quick, seeds=seeds, on_progress=tell)
     except Stopped:
         typer.echo("Stopped; what is finished is saved. The same command goes on with the rest.", err=True)
         raise typer.Exit(130) from None
-    show_paper(made)
+    if not quiet:
+        show_paper(made)

@@ -8,14 +8,27 @@ from typing import Annotated, Any
 
 import typer
 
-from cgpfl.cli.app import app, go
+from cgpfl.cli.app import Quiet, Verbose, app, go, one_of
 from cgpfl.errors import CgpflError
+
+
+def _splits(incomplete: str) -> list[str]:
+    """Completion of a split's name."""
+    from cgpfl.data import SPLITS
+
+    return one_of(*SPLITS)(incomplete)
+
 
 Config = Annotated[Path | None, typer.Argument(help="A TOML configuration; flags override it.")]
 Data = Annotated[str | None, typer.Option(help="A data set's name or a .npz file with x and y.")]
-Split = Annotated[str | None, typer.Option(help="rotation, labels, shift, iid, cyclic, block, random, ...")]
+Split = Annotated[
+    str | None,
+    typer.Option(help="rotation, labels, shift, iid, cyclic, block, random, ...", autocompletion=_splits),
+]
 Clients = Annotated[int | None, typer.Option(help="Number of clients.")]
-ModelName = Annotated[str | None, typer.Option("--model", help="mlr, dnn or cnn.")]
+ModelName = Annotated[
+    str | None, typer.Option("--model", help="mlr, dnn or cnn.", autocompletion=one_of("mlr", "dnn", "cnn"))
+]
 Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
 Devices = Annotated[str | None, typer.Option(help="Devices that share the clients: a number, or all.")]
 Coordinator = Annotated[
@@ -26,6 +39,13 @@ Processes = Annotated[int | None, typer.Option(help="How many processes, with --
 ProcessId = Annotated[int | None, typer.Option(help="Which of them this is: 0, 1, ...")]
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", help="KEY=VALUE, data.KEY=VALUE or METHOD.KEY=VALUE; repeatable.")
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Also tell a tracker: tensorboard, mlflow or wandb; repeatable.",
+        autocompletion=one_of("tensorboard", "mlflow", "wandb"),
+    ),
 ]
 
 
@@ -45,6 +65,9 @@ def run(
     coordinator: Coordinator = None,
     processes: Processes = None,
     process_id: ProcessId = None,
+    track: Track = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run methods on a federation, once.
 
@@ -67,7 +90,8 @@ def run(
     values = nested(config, flags, method, DEFAULT_METHODS, settings)
     experiment = from_dict(values, str(config) if config is not None else "command line")
     folder = out or free_folder(experiment.data.source, experiment.data.split)
-    go(lambda tell: run_experiment(experiment, folder, tell), folder)
+    listening = _callbacks(track, verbose)
+    go(lambda tell: run_experiment(experiment, folder, tell, listening), folder, quiet=quiet, verbose=verbose)
 
 
 @app.command()
@@ -88,6 +112,7 @@ def compare(
     budget: Annotated[int | None, typer.Option(help="Settings tried for each method by --tune (default: 8).")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to create (default: runs/compare-DATA-SPLIT-n).")] = None,
     settings: Assignments = None,
+    quiet: Quiet = False,
 ) -> None:
     """Compare methods over several seeds: one ranked table, with plots.
 
@@ -113,7 +138,7 @@ def compare(
         section.update({k: v for k, v in given.items() if v is not None})
     experiment, comparing = from_config(values, str(config) if config is not None else "command line")
     folder = out or free_folder(experiment.data.source, experiment.data.split, "compare-")
-    go(lambda tell: run_comparison(experiment, comparing, folder, tell), folder)
+    go(lambda tell: run_comparison(experiment, comparing, folder, tell), folder, quiet=quiet)
 
 
 @app.command()
@@ -123,21 +148,37 @@ def resume(
     coordinator: Coordinator = None,
     processes: Processes = None,
     process_id: ProcessId = None,
+    track: Track = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Continue a run that was stopped; the result is that of a run never stopped.
 
     It may go on with more or fewer devices and processes than before.
+
+    [dim]cgpfl resume runs/digits-rotation-1[/dim]
     """
     from cgpfl.experiment.compare import is_comparison, resume_comparison
     from cgpfl.experiment.experiment import resume_experiment
 
     if not is_comparison(folder):
         wanted = _spread(devices, coordinator, processes, process_id)
-        go(lambda tell: resume_experiment(folder, tell, wanted), folder)
+        listening = _callbacks(track, verbose)
+        go(lambda tell: resume_experiment(folder, tell, wanted, listening), folder, quiet=quiet, verbose=verbose)
         return
+    if track or verbose:
+        raise CgpflError("--track, --verbose: not of a comparison, whose seeds run at once")
     if any(flag is not None for flag in (devices, coordinator, processes, process_id)):
         raise CgpflError("--devices, --coordinator: a comparison runs on one device")
-    go(lambda tell: resume_comparison(folder, tell), folder)
+    go(lambda tell: resume_comparison(folder, tell), folder, quiet=quiet)
+
+
+def _callbacks(track: list[str] | None, verbose: bool) -> list[Any]:
+    """Who is told what happens, beside the run's own file."""
+    from cgpfl.terminal import evaluation
+    from cgpfl.trackers import tracker
+
+    return [*(tracker(name) for name in track or []), *([evaluation] if verbose else [])]
 
 
 def _spread(

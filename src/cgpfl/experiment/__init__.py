@@ -3,6 +3,7 @@
 from cgpfl.experiment.compare import compare
 from cgpfl.experiment.compared import Compared
 from cgpfl.experiment.config import Experiment
+from cgpfl.experiment.events import Event
 from cgpfl.experiment.experiment import Finished, resume_experiment, run_experiment
 from cgpfl.experiment.result import Contexts, PersonalModel, Result
 from cgpfl.experiment.run import Interrupted, Progress, run
@@ -10,6 +11,7 @@ from cgpfl.experiment.run import Interrupted, Progress, run
 __all__ = [
     "Compared",
     "Contexts",
+    "Event",
     "Experiment",
     "Finished",
     "Interrupted",

@@ -111,13 +111,12 @@ def as_runs(batch: Batch, done: Sequence[Done], *, seconds: float, tried: list[d
     label, todo, model, engine = batch
     first = todo[0]
     simulation = Simulation(first.method, first.data, model, **engine)
-    cost = simulation.traffic()
     return Runs(
         label=label,
         seeds=[r.seed for r in todo],
         records=[d.records for d in done],
         samples=[r.data.test.counts for r in todo],
-        cost=Cost(cost.message, cost.upload, cost.gradients, simulation.static.cohort),
+        cost=Cost.of(simulation),
         answers=[d.answers for d in done],
         rounds=[engine["rounds"] if d.diverged is None else d.diverged for d in done],
         diverged=[d.diverged for d in done],

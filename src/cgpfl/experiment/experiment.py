@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from cgpfl.engine.processes import agree, by_the_first, watched
 from cgpfl.engine.where import check_place
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import Experiment, from_dict, read_toml, to_toml
+from cgpfl.experiment.events import EVENTS, Callback, JsonLines, opening, told
 from cgpfl.experiment.folder import RunFolder, parameters
 from cgpfl.experiment.result import Result
 from cgpfl.experiment.run import Progress, checked, interrupts, run_method
@@ -30,9 +31,15 @@ class Finished:
 
 
 def run_experiment(
-    experiment: Experiment, out: Path, on_progress: Callable[[Progress], None] | None = None
+    experiment: Experiment,
+    out: Path,
+    on_progress: Callable[[Progress], None] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Finished:
-    """Run every method into the new folder ``out``. Everything is checked before it is created."""
+    """Run every method into the new folder ``out``. Everything is checked before it is created.
+
+    ``callbacks`` are called with every :class:`~cgpfl.experiment.events.Event`.
+    """
     data, model, methods = build(experiment)
 
     def begin() -> None:
@@ -42,11 +49,14 @@ def run_experiment(
     with watched(lambda: f"run {out}", "see what it says"):
         agree("run", f"{experiment} {data.digest}")
         by_the_first(begin)
-        return _run(experiment, RunFolder(out), data, model, methods, on_progress)
+        return _run(experiment, RunFolder(out), data, model, methods, on_progress, callbacks)
 
 
 def resume_experiment(
-    path: Path, on_progress: Callable[[Progress], None] | None = None, devices: int | str | None = None
+    path: Path,
+    on_progress: Callable[[Progress], None] | None = None,
+    devices: int | str | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Finished:
     """Continue a run from its folder: finished methods are kept, the others go on where they were.
 
@@ -62,7 +72,7 @@ def resume_experiment(
     data, model, methods = build(experiment)
     with watched(lambda: f"run {path}", "see what it says"):
         agree("run", f"{experiment} {data.digest}")
-        return _run(experiment, folder, data, model, methods, on_progress)
+        return _run(experiment, folder, data, model, methods, on_progress, callbacks)
 
 
 def build(experiment: Experiment) -> tuple[FederatedData, Model, dict[str, Any]]:
@@ -83,23 +93,28 @@ def _run(
     model: Model,
     methods: dict[str, Any],
     on_progress: Callable[[Progress], None] | None,
+    callbacks: Sequence[Callback],
 ) -> Finished:
     by_the_first(lambda: folder.write_split(data))
     results = []
-    with interrupts() as stop:
-        for label, method in methods.items():
-            result = run_method(
-                method,
-                data,
-                model,
-                experiment,
-                label=label,
-                folder=folder.method(label),
-                on_progress=on_progress,
-                stop=stop,
-                checkpoint_seconds=experiment.checkpoint_seconds,
-            )
-            results.append(result)
     summary: dict[str, Any] = {}
-    by_the_first(lambda: summary.update(folder.finish(results)))
+    config = experiment.complete(data, parameters(model.settings()))
+    everyone: tuple[Callback, ...] = (JsonLines(folder.path / EVENTS), *callbacks)
+    with told(everyone, opening(folder.path.resolve().name, experiment, data, model, config)) as listening:
+        with interrupts() as stop:
+            for label, method in methods.items():
+                result = run_method(
+                    method,
+                    data,
+                    model,
+                    experiment,
+                    label=label,
+                    folder=folder.method(label),
+                    on_progress=on_progress,
+                    callbacks=listening,
+                    stop=stop,
+                    checkpoint_seconds=experiment.checkpoint_seconds,
+                )
+                results.append(result)
+        by_the_first(lambda: summary.update(folder.finish(results)))
     return Finished(folder.path, results, summary)

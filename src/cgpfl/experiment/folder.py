@@ -2,6 +2,8 @@
 
 config.toml        complete and re-runnable
 split.txt          hash of samples, labels and tables
+federation.safetensors   who holds which labels (see facts.py)
+events.jsonl       what happened, as it happened (see events.py)
 metrics.parquet    one row a method, client and evaluated round
 history.csv        one row a method and evaluated round
 summary.json       the figures people quote
@@ -22,8 +24,9 @@ import pandas as pd
 
 from cgpfl.data import FederatedData
 from cgpfl.errors import CgpflError
+from cgpfl.experiment import facts
 from cgpfl.experiment.checkpoint import MethodFolder
-from cgpfl.files import write
+from cgpfl.files import save_arrays, write
 
 if TYPE_CHECKING:
     from cgpfl.experiment.result import Result
@@ -74,16 +77,20 @@ class RunFolder:
         """Note which problem this is; refuse to mix two in one folder."""
         self.check_split(data)
         write(self.path / "split.txt", (data.digest + "\n").encode())
+        save_arrays(self.path / "federation.safetensors", facts.federation(data), {})
 
     def save_result(self, result: Result) -> None:
         """State and records of a run that was made in memory."""
-        facts = {"round": result.rounds, "records": len(result.records.rounds), "seconds": result.seconds, "run": {}}
-        self.method(result.label).save(result.state, facts, result.records)
+        about = {"round": result.rounds, "records": len(result.records.rounds), "seconds": result.seconds, "run": {}}
+        self.method(result.label).save(result.state, about, result.records)
 
     def finish(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Write metrics, history, summary and figures; returns the summary."""
+        """Write metrics, history, models' places, summary and figures; returns the summary."""
         if not results:
             return {}
+        for result in results:
+            if (found := facts.models(result)) is not None:
+                save_arrays(self.method(result.label).path / "models.safetensors", *found)
         with_label = [r.history.assign(method=r.label) for r in results]
         history = pd.concat(with_label, ignore_index=True)
         columns = ["method", *(c for c in history.columns if c != "method")]

@@ -53,30 +53,30 @@ class Records:
             joined = {k: np.concatenate([self.values[k], v]) if k in self.values else v for k, v in values.items()}
             self.values = joined
 
+    def row(self, e: int, n: np.ndarray, prox: float, cost: Cost) -> dict[str, Any]:
+        """The figures of evaluation ``e``, over the clients whose values are known. ``n [N]``: test samples of each."""
+        known, t = np.isfinite(self.values["correct"][e]), self.rounds[e]
+        v = {k: x[e][known] if k in PER_CLIENT else x[e] for k, x in self.values.items()}
+        n = n[known]
+        row: dict[str, Any] = {"round": t}
+        row |= {("accuracy" if k == "pooled" else k): s for k, s in scores(v["correct"], n).items()}
+        row["loss"] = float(np.average(v["loss"], weights=n))
+        row["train_loss"] = float(v["train_loss"].mean())
+        if "shared_correct" in v:
+            row["shared_accuracy"] = float(v["shared_correct"].sum() / n.sum())
+            row["shared_loss"] = float(np.average(v["shared_loss"], weights=n))
+            # The paper's objectives: mean F_i = f_i + (λ/2)‖θ_i − ω‖², and G, k-means' own.
+            row["objective_personal"] = float((v["train_loss"] + prox / 2 * v["distance"]).mean())
+            row["objective_context"] = float(v["distance"].mean())
+        else:
+            row["objective_personal"] = row["train_loss"]
+        row |= {k: v[k].item() for k in ("k", "kmeans_iterations") if k in v}
+        return row | cost.after(t, int(v["answers"]))
+
     def history(self, n: np.ndarray, prox: float, cost: Cost) -> pd.DataFrame:
         """One row an evaluated round. ``n [N]``: test samples of each client."""
-        rows = []
-        for e, t in enumerate(self.rounds):
-            known = np.isfinite(self.values["correct"][e])
-            if not known.any():  # a round in which no node could be evaluated
-                continue
-            v = {k: x[e][known] if k in PER_CLIENT else x[e] for k, x in self.values.items()}
-            of = n[known]
-            row: dict[str, Any] = {"round": t}
-            row |= {("accuracy" if k == "pooled" else k): s for k, s in scores(v["correct"], of).items()}
-            row["loss"] = float(np.average(v["loss"], weights=of))
-            row["train_loss"] = float(v["train_loss"].mean())
-            if "shared_correct" in v:
-                row["shared_accuracy"] = float(v["shared_correct"].sum() / of.sum())
-                row["shared_loss"] = float(np.average(v["shared_loss"], weights=of))
-                # The paper's objectives: mean F_i = f_i + (λ/2)‖θ_i − ω‖², and G, k-means' own.
-                row["objective_personal"] = float((v["train_loss"] + prox / 2 * v["distance"]).mean())
-                row["objective_context"] = float(v["distance"].mean())
-            else:
-                row["objective_personal"] = row["train_loss"]
-            row |= {k: v[k].item() for k in ("k", "kmeans_iterations") if k in v}
-            rows.append(row | cost.after(t, int(v["answers"])))
-        return pd.DataFrame(rows)
+        known = [e for e in range(len(self.rounds)) if np.isfinite(self.values["correct"][e]).any()]
+        return pd.DataFrame([self.row(e, n, prox, cost) for e in known])
 
     def clients(self, n: np.ndarray, label: str) -> pd.DataFrame:
         """One row a client and evaluated round, in long form; none where a node could not be evaluated."""
@@ -106,6 +106,12 @@ class Cost:
     gradients: float
     asked: int
     """Clients asked in a round."""
+
+    @classmethod
+    def of(cls, simulation: Any) -> Cost:
+        """What a round of an engine costs."""
+        traffic = simulation.traffic()
+        return cls(traffic.message, traffic.upload, traffic.gradients, simulation.static.cohort)
 
     def after(self, rounds: int, answers: int) -> dict[str, int]:
         """Totals after ``rounds`` in which ``answers`` uploads came back."""

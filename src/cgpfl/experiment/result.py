@@ -129,8 +129,7 @@ class Result:
     @cached_property
     def cost(self) -> Cost:
         """Bytes and gradients of a round."""
-        traffic = self.simulation.traffic()
-        return Cost(traffic.message, traffic.upload, traffic.gradients, self.simulation.static.cohort)
+        return Cost.of(self.simulation)
 
     @cached_property
     def history(self) -> pd.DataFrame:

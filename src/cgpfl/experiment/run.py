@@ -6,7 +6,7 @@ import dataclasses
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,7 @@ from cgpfl.engine.processes import agree, by_the_first, gathered, watched
 from cgpfl.engine.where import check_place
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder
+from cgpfl.experiment.events import EVENTS, Callback, JsonLines, Teller, opening, told
 from cgpfl.experiment.folder import RunFolder, parameters
 from cgpfl.experiment.records import Records
 from cgpfl.experiment.result import Result
@@ -117,6 +118,7 @@ def run(
     out: str | Path | None = None,
     resume: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
+    callbacks: Sequence[Callback] = (),
     label: str | None = None,
 ) -> Result:
     """Run ``method`` on ``data`` and return its :class:`Result`.
@@ -128,7 +130,8 @@ def run(
     answer. ``clients_per_block``: clients computed at once (0 = what fits). ``devices``: how many share the
     clients, "all", or "auto": one, or a CPU's cores if that is faster. ``store``: where personal states are
     between rounds: "device", "host", "disk" (a file in ``out``), or "auto". ``out``: a run folder, with
-    checkpoints; with ``resume=True`` a run there is continued. ``on_progress`` is called after every block.
+    checkpoints; with ``resume=True`` a run there is continued. ``on_progress`` is called after every block;
+    ``callbacks`` with every :class:`~cgpfl.experiment.events.Event`.
 
     >>> import cgpfl
     >>> data = cgpfl.make_data("digits", "rotation", seed=0)
@@ -159,19 +162,25 @@ def run(
     if folder is not None:
         agree("run", f"{fingerprint(method, built, settings)} {data.digest}")
         by_the_first(partial(_prepare, folder, data, name, resume))
-    with interrupts() as stop:
-        result = run_method(
-            method,
-            data,
-            built,
-            settings,
-            label=name,
-            folder=None if folder is None else folder.method(name),
-            on_progress=on_progress,
-            stop=stop,
-        )
     if folder is not None:
-        by_the_first(lambda: folder.finish([result]))
+        callbacks = (JsonLines(folder.path / EVENTS), *callbacks)
+    with told(
+        callbacks, opening(name if folder is None else folder.path.resolve().name, settings, data, built)
+    ) as listening:
+        with interrupts() as stop:
+            result = run_method(
+                method,
+                data,
+                built,
+                settings,
+                label=name,
+                folder=None if folder is None else folder.method(name),
+                on_progress=on_progress,
+                callbacks=listening,
+                stop=stop,
+            )
+        if folder is not None:
+            by_the_first(lambda: folder.finish([result]))
     return result
 
 
@@ -214,6 +223,7 @@ def run_method(
     label: str,
     folder: MethodFolder | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    callbacks: tuple[Callback, ...] = (),
     stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 10.0,
 ) -> Result:
@@ -256,6 +266,8 @@ def run_method(
         facts = (t, now(), settings.seed, bad, message)
         return Result(label, method, data, model, simulation, simulation.whole(state), records, *facts)
 
+    teller = Teller(callbacks, label, method, data, simulation)
+    teller.started(t, total)
     with watched(lambda: f"{label}, after round {t}", how):
         length = pace.length
         while t < total and bad is None:
@@ -266,6 +278,7 @@ def run_method(
             records.add(evaluated, values)
             bad = _diverged(state)
             t = end if bad is None else bad
+            teller.evaluated(records, len(evaluated), now())
             if on_progress is not None:
                 message = None if bad is None else _explain(label, method, bad, total)
                 on_progress(Progress(label, t, total, _accuracy(records, data), now(), pace.speed, message))
@@ -278,7 +291,9 @@ def run_method(
                 if asked[0, 2]:
                     save()
         save()
-        return result()
+        ended = result()
+        teller.ended(ended)
+        return ended
 
 
 def fingerprint(method: Any, model: Any, settings: Settings) -> dict[str, Any]:

@@ -1,0 +1,58 @@
+"""Commands that show runs on a page: report, watch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cgpfl.cli.app import app
+from cgpfl.errors import CgpflError
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or comparisons'.")],
+    out: Annotated[
+        Path | None, typer.Option(help="File to write (default: report.html in RUN; of several: runs/report.html).")
+    ] = None,
+) -> None:
+    """Make one HTML page of a run, finished or not, or of several side by side.
+
+    It opens from disk, needs no network and holds everything: send it to anyone.
+
+    [dim]cgpfl report runs/digits-rotation-1[/dim]
+
+    [dim]cgpfl report runs/digits-rotation-1 runs/digits-labels-1 --out both.html[/dim]
+    """
+    from cgpfl.report.page import write_report
+
+    default = runs[0] / "report.html" if len(runs) == 1 else Path("runs/report.html")
+    typer.echo(write_report(runs, out or default))
+
+
+@app.command()
+def watch(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; they may still be running.")],
+    port: Annotated[int | None, typer.Option(help="Port on this machine (default: the first free from 8765).")] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open it in the browser, too.")] = False,
+) -> None:
+    """Serve the report as a live page: it gains points while the runs go on.
+
+    On this machine only (127.0.0.1). It finds the connection again after it was lost. Ctrl-C ends it; the runs go on.
+
+    [dim]cgpfl run --out runs/mine & cgpfl watch runs/mine --open[/dim]
+    """
+    from cgpfl.report.serve import serve
+
+    if port is not None and not 0 <= port < 2**16:
+        raise CgpflError(f"--port {port}: must be a number from 0 to 65535")
+    with serve(runs, port) as server:
+        typer.echo(f"{server.url} (Ctrl-C ends)")
+        if show:
+            typer.launch(server.url)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return

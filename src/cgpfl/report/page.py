@@ -1,0 +1,229 @@
+"""The report: one HTML file with everything in it, from run folders alone."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import importlib.util
+import json
+from collections.abc import Sequence
+from functools import cache
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from cgpfl.errors import CgpflError
+from cgpfl.report.read import read_run
+
+ASSETS = Path(__file__).parent / "assets"
+MARK = '<meta name="generator" content="cgpfl'
+"""By which a file is known to be a report of ours."""
+
+
+def write_report(runs: Sequence[Path], out: Path) -> Path:
+    """Write the report of some run folders to ``out``; an older report there is replaced, anything else is not."""
+    if out.is_dir():
+        raise CgpflError(f"--out {out}: is a folder; name a file, such as {out / 'report.html'}")
+    if out.exists() and MARK not in out.read_text(errors="replace")[:2000]:
+        raise CgpflError(f"--out {out}: exists and is not a report; choose another name")
+    text = html(runs)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        part = out.with_name(out.name + ".part")
+        part.write_text(text)
+        part.replace(out)
+    except OSError as error:
+        raise CgpflError(f"--out {out}: cannot be written: {error.strerror or error}") from error
+    return out
+
+
+def html(runs: Sequence[Path], live: bool = False) -> str:
+    """The page. ``live``: it asks its server for news (see :mod:`cgpfl.report.serve`)."""
+    from cgpfl import __version__
+
+    parts = fragments(runs, live)
+    page = parts.pop("page")
+    scripts = [(ASSETS / name).read_text() for name in ("charts.js", "contexts.js", "page.js", "reader.js")]
+    return Template((ASSETS / "page.html").read_text()).substitute(
+        parts,
+        version=__version__,
+        connect="'self'" if live else "'none'",
+        title=escape(", ".join(run["name"] for run in page["runs"])),
+        style=(ASSETS / "page.css").read_text(),
+        script="\n".join(scripts),
+        data=json.dumps(page, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+        plotly=plotly(),
+    )
+
+
+def fragments(runs: Sequence[Path], live: bool = False) -> dict[str, Any]:
+    """What is new on a live page: ``page`` (for the charts) and the HTML of head, table and settings."""
+    read = [(path, read_run(path)) for path in runs]
+    names = [run["name"] for _, run in read]
+    for path, run in read:
+        if names.count(run["name"]) > 1:  # runs of one name in several folders
+            run["name"] = str(path)
+        run["title"] = title(run)
+        if run["state"] == "running" and not live:
+            run["state"] = "not finished"
+    return {
+        "page": {"live": live, "runs": [{k: v for k, v in run.items() if k != "config"} for _, run in read]},
+        "head": "".join(head(run) for _, run in read),
+        "table": "".join(table(run, len(read) > 1) for _, run in read) + f'<p class="quiet">{escape(WORDS)}</p>',
+        "settings": "".join(settings(path, run) for path, run in read),
+    }
+
+
+@cache
+def plotly() -> str:
+    """Plotly's library, compressed, as text that fits in a page."""
+    found = importlib.util.find_spec("plotly")
+    file = None if found is None or found.origin is None else Path(found.origin).parent / "package_data/plotly.min.js"
+    if file is None or not file.exists():
+        raise CgpflError("report: needs plotly; install it with: pip install 'cgpfl[report]'")
+    return base64.b64encode(gzip.compress(file.read_bytes(), 9, mtime=0)).decode()
+
+
+def title(run: dict[str, Any]) -> str:
+    """One line on a run's federation."""
+    data, seeds = run["data"], run["seeds"]
+    if not data:
+        return "nothing recorded yet"
+    facts = [f"{data.get('source', 'data')} split by {data.get('split', 'own')}", f"{data['clients']} clients"]
+    if data["true_contexts"]:
+        facts.append(f"{data['true_contexts']} hidden contexts")
+    facts.append(run["model"]["name"])
+    facts.append(f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds from {seeds[0]}")
+    return ", ".join(facts)
+
+
+def head(run: dict[str, Any]) -> str:
+    """The run's name, state and federation."""
+    state = f' <span class="badge {run["state"].replace(" ", "-")}">{run["state"]}</span>'
+    return f'<h1>{escape(run["name"])}{state}</h1><p class="quiet">{escape(run["title"])}</p>'
+
+
+def table(run: dict[str, Any], several: bool) -> str:
+    """The result table of a run or a comparison."""
+    compared = run["kind"] == "comparison"
+    rows = [_compared(m, run) if compared else _row(m, run) for m in run["methods"]]
+    ends = {m["label"]: _accuracy(m) for m in run["methods"]}
+    best = max((v for v in ends.values() if v is not None), default=None)
+    body = []
+    for m, cells in zip(run["methods"], rows, strict=True):
+        label, accuracy, *rest = cells
+        part = f' class="bar" style="--part:{100 * (ends[m["label"]] or 0):.0f}%"'
+        mark = ' class="best"' if best is not None and ends[m["label"]] == best else ""
+        others = "".join(f"<td>{v}</td>" for v in rest)
+        body.append(f"<tr{mark}><td>{escape(label)}</td><td{part}>{accuracy}</td>{others}</tr>")
+    columns = COMPARED if compared else COLUMNS
+    header = "".join(f'<th title="{escape(why)}">{escape(name)}</th>' for name, why in columns.items())
+    caption = f"<h3>{escape(run['name'])}</h3>" if several else ""
+    notes = "".join(f'<p class="quiet">{escape(note)}</p>' for note in run.get("notes", []))
+    whole = f"<table><thead><tr>{header}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+    return f'{caption}<div class="wide">{whole}</div>{notes}'
+
+
+WORDS = (
+    "accuracy: correct test answers of the clients' own models over all test samples, last round. worst tenth: mean "
+    "over the worst tenth of the clients. ARI: agreement with the true contexts, 1 = exact, 0 = chance."
+)
+COLUMNS = {
+    "method": "",
+    "accuracy": "correct test answers of the clients' own models over all test samples",
+    "vs. local": "percentage points more than training alone",
+    "mean": "mean over clients",
+    "worst tenth": "mean over the worst tenth of the clients",
+    "shared": "accuracy of the shared or context models",
+    "contexts": "contexts in use at the end",
+    "ARI": "agreement with the true contexts: 1 = exact, 0 = chance",
+    "MB": "sent and received in all",
+    "gradients": "of all clients together",
+    "rounds": "rounds done",
+    "seconds": "compilation included",
+}
+COMPARED = {
+    "method": "",
+    "accuracy": "mean and standard deviation over seeds",
+    "mean": "mean over clients",
+    "worst tenth": "mean over the worst tenth of the clients",
+    "to target": "rounds until the target accuracy",
+    "MB": "sent and received in all",
+    "gradients": "of all clients together",
+    "seconds": "all seeds together, compilation included",
+    "": "≈: not told apart from the best by a paired t-test over seeds",
+}
+
+
+def _accuracy(m: dict[str, Any]) -> float | None:
+    """The accuracy a method is ranked by; None if it diverged or has none yet."""
+    found = m["summary"]["accuracy"]
+    if m["summary"]["diverged"]:
+        return None
+    return found["pooled"] if isinstance(found, dict) else found
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _row(m: dict[str, Any], run: dict[str, Any]) -> list[str]:
+    s = m["summary"]
+    local = next((_accuracy(o) for o in run["methods"] if o["name"] == "local" and o is not m), None)
+    own, found, contexts = _accuracy(m), s["accuracy"] or {}, s["contexts"] or {}
+    accuracy = f'<span class="bad">diverged in round {s["diverged"]}</span>' if s["diverged"] else _percent(own)
+    sent = None if s.get("bytes_up") is None else (s["bytes_up"] + s["bytes_down"]) / 1e6
+    return [
+        m["label"],
+        accuracy,
+        "–" if own is None or local is None else f"{100 * (own - local):+.1f}",
+        _percent(found.get("mean")),
+        _percent(found.get("worst_tenth")),
+        _percent((s["shared_accuracy"] or {}).get("pooled")),
+        str(contexts.get("k", "–")),
+        "–" if contexts.get("ari") is None else f"{contexts['ari']:.2f}",
+        "–" if sent is None else f"{sent:,.1f}",
+        "–" if s.get("gradients") is None else f"{s['gradients']:,.0f}",
+        f"{m['round']} of {m['rounds']}" if m["round"] < m["rounds"] else str(m["round"]),
+        "–" if s.get("seconds") is None else f"{s['seconds']:.1f}",
+    ]
+
+
+def _compared(m: dict[str, Any], run: dict[str, Any]) -> list[str]:
+    s, seeds = m["summary"], len(run["seeds"])
+    accuracy = _percent(s["accuracy"]) + (f" ± {100 * s['std']:.1f}" if seeds > 1 and s["std"] is not None else "")
+    if s["diverged"]:
+        accuracy = f'<span class="bad">diverged, {s["diverged"]} of {seeds} seeds</span>'
+    return [
+        m["label"],
+        accuracy,
+        _percent(s["mean"]),
+        _percent(s["worst_tenth"]),
+        "–" if s["rounds_to_target"] is None else f"{s['rounds_to_target']:.0f}",
+        f"{s['megabytes']:,.1f}",
+        f"{s['gradients']:,.0f}",
+        f"{s['seconds']:.1f}",
+        "≈" if s["tied"] else "",
+    ]
+
+
+def settings(path: Path, run: dict[str, Any]) -> str:
+    """How to run it again, and the complete configuration."""
+    if not run["config"]:
+        return f"<p>{escape(run['name'])}: made in Python, so it is run again there.</p>"
+    command = "compare" if run["kind"] == "comparison" else "run"
+    lines = [
+        f"cgpfl {command} {path / 'config.toml'}             # the same numbers again",
+        f"cgpfl {command} {path / 'config.toml'} --seed 7    # with another seed",
+    ]
+    if run["state"] != "finished":
+        lines.append(f"cgpfl resume {path}")
+    split = run["data"].get("split_hash")
+    same = (
+        f"<p class='quiet'>Hash of the split: {escape(split)}; the same hash is the same problem.</p>" if split else ""
+    )
+    return (
+        f"<h3>{escape(run['name'])}</h3><pre>{escape(chr(10).join(lines))}</pre>{same}"
+        f"<details><summary>config.toml, complete</summary><pre>{escape(run['config'])}</pre></details>"
+    )

@@ -1,0 +1,284 @@
+"""A run folder as the data of a report: plain lists and numbers, of finished runs and of those that go on."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from cgpfl.errors import CgpflError
+from cgpfl.report.files import events_of, load, recorded
+from cgpfl.report.shrink import MOST_CLIENTS, MOST_POINTS, compact, run_lengths, spread, thin
+
+COLUMNS = (
+    *("accuracy", "mean", "worst_tenth", "shared_accuracy", "loss", "train_loss", "objective_context"),
+    *("k", "kmeans_iterations", "ari", "bytes_up", "bytes_down", "gradients"),
+)
+"""What is kept of history.csv."""
+
+
+class Told(NamedTuple):
+    """What the events say: the newest "opened", the state, and each method's newest events."""
+
+    opened: dict[str, Any]
+    state: str
+    methods: dict[str, dict[str, Any]]
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """Everything a report shows of a run or a comparison, ready for JSON."""
+    if not path.is_dir():
+        raise CgpflError(f"run {path}: no such folder")
+    config_file, summary_file = path / "config.toml", path / "summary.json"
+    config = config_file.read_text() if config_file.exists() else ""
+    summary = _json(summary_file) if summary_file.exists() else None
+    if summary is not None and "seeds" in summary:
+        return read_comparison(path, summary, config)
+    told = _told(events_of(path))
+    name = path.resolve().name
+    if summary is None and told is None:
+        if not config:
+            raise CgpflError(f"run {path}: has no config.toml, summary.json or events.jsonl; is it a run folder?")
+        nothing: dict[str, Any] = {"seeds": [], "data": {}, "model": {}, "methods": [], "truth": None}
+        return {"name": name, "kind": "run", "state": "waiting", "config": config, **nothing}
+    finished = summary is not None and (told is None or told.state == "finished")
+    about = summary if finished else (told.opened if told else {})
+    assert about is not None
+    federation, _ = load(path / "federation.safetensors")
+    names = {m.get("label", m["name"]): m["name"] for m in tomllib.loads(config).get("method", [])}
+    run = {
+        "name": name,
+        "kind": "run",
+        "state": "finished" if finished or told is None else told.state,
+        "seeds": [about["seed"]],
+        "data": about["data"],
+        "model": about["model"],
+        "config": config,
+        "truth": federation["context"].tolist() if "context" in federation else None,
+    }
+    if finished:
+        assert summary is not None
+        history = pd.read_csv(path / "history.csv")
+        metrics = pd.read_parquet(path / "metrics.parquet")
+        methods = [
+            {
+                "label": label,
+                "summary": facts,
+                "rounds": _planned(config) or facts["rounds"],
+                "round": facts["rounds"],
+                "history": history[history["method"] == label],
+                "clients": _of_metrics(metrics[metrics["method"] == label]),
+            }
+            for label, facts in summary["methods"].items()
+        ]
+    else:
+        assert told is not None
+        methods = [
+            {**facts, "clients": _of_records(path / "methods" / label, federation.get("test"))}
+            for label, facts in told.methods.items()
+        ]
+    run["methods"] = [
+        _method(m, names.get(m["label"], m["label"]), federation, path / "methods" / m["label"] / "models.safetensors")
+        for m in methods
+    ]
+    run["notes"] = _notes(run)
+    return compact(run)
+
+
+def _notes(run: dict[str, Any]) -> list[str]:
+    """What the charts leave out."""
+    notes = []
+    if run["data"]["clients"] > MOST_CLIENTS:
+        notes.append(f"Charts of clients show {MOST_CLIENTS:,} of {run['data']['clients']:,}, evenly spread.")
+    if any(len(m["history"]["round"]) == MOST_POINTS for m in run["methods"]):
+        notes.append(f"Curves show {MOST_POINTS} evaluated rounds, evenly spread, where there are more.")
+    return notes
+
+
+def read_comparison(path: Path, summary: dict[str, Any], config: str) -> dict[str, Any]:
+    """A comparison: means over seeds, with the range of the accuracy."""
+    history = pd.read_csv(path / "history.csv")
+    names = {m.get("label", m["name"]): m["name"] for m in tomllib.loads(config).get("method", [])}
+    methods = []
+    for label, facts in summary["methods"].items():
+        rows = history[history["method"] == label].drop(columns="method").groupby("round")
+        mean = rows.mean().reset_index()
+        lows, highs = rows["accuracy"].min().to_numpy(), rows["accuracy"].max().to_numpy()
+        kept = thin(len(mean))
+        band = {"low": lows[kept].tolist(), "high": highs[kept].tolist()} if len(summary["seeds"]) > 1 else None
+        curves = {**_curves(mean, None), "band": band}
+        about = {"label": label, "name": names.get(label, label), "summary": facts, "history": curves}
+        methods.append(about | {"round": summary["rounds"], "rounds": summary["rounds"]})
+    about = {k: summary[k] for k in ("seeds", "data", "model", "target", "notes")}
+    state = {"name": path.resolve().name, "kind": "comparison", "state": "finished", "config": config, "truth": None}
+    return compact({**state, **about, "methods": methods})
+
+
+def _planned(config: str) -> int | None:
+    rounds = tomllib.loads(config).get("rounds")
+    return rounds if isinstance(rounds, int) else None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (ValueError, OSError) as error:
+        raise CgpflError(f"run {path.parent}: {path.name} cannot be read ({type(error).__name__})") from error
+
+
+def _told(events: Iterable[dict[str, Any]]) -> Told | None:
+    """What the events say; of a round that was run twice (a resumed run) the later."""
+    opened: dict[str, Any] | None = None
+    state = "stopped"
+    methods: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[int, dict[str, Any]]] = {}
+    for event in events:
+        kind, label, values = event["kind"], event["method"], event["values"]
+        if kind == "opened":
+            opened, state = values, "running"
+        elif kind == "closed":
+            state = values["state"]
+        elif kind == "started":
+            methods[label] = {"label": label, "rounds": values["rounds"], "round": event["round"], "summary": None}
+            rows[label] = {t: row for t, row in rows.get(label, {}).items() if t <= event["round"]}
+        elif label in methods and kind == "evaluated":
+            rows[label][event["round"]] = values
+            methods[label]["round"] = event["round"]
+        elif label in methods and kind == "ended":
+            methods[label]["summary"], methods[label]["round"] = values, event["round"]
+    if opened is None:
+        return None
+    for label, facts in methods.items():
+        facts["history"] = pd.DataFrame([{"round": t, **row} for t, row in sorted(rows[label].items())])
+        facts["summary"] = facts["summary"] or _so_far(facts["history"])
+    return Told(opened, state, methods)
+
+
+def _so_far(history: pd.DataFrame) -> dict[str, Any]:
+    """An entry of summary.json for a method that is not done."""
+    if not len(history):
+        return {"accuracy": None, "shared_accuracy": None, "contexts": None, "diverged": None}
+    last = history.iloc[-1]
+
+    def value(name: str) -> float | None:
+        return float(last[name]) if name in last and pd.notna(last[name]) else None
+
+    accuracy = {"pooled": value("accuracy"), "mean": value("mean"), "worst_tenth": value("worst_tenth")}
+    shared = value("shared_accuracy")
+    k = value("k")
+    return {
+        "accuracy": accuracy,
+        "shared_accuracy": None if shared is None else {"pooled": shared},
+        "contexts": None if k is None else {"k": int(k), "ari": value("ari")},
+        "diverged": None,
+        **{name: value(name) for name in ("bytes_up", "bytes_down", "gradients", "seconds")},
+    }
+
+
+class Clients(NamedTuple):
+    """Records with a value a client: evaluated rounds ``[E]``, test samples ``[N]``, ``values[name] [E, N]``."""
+
+    rounds: np.ndarray
+    n: np.ndarray
+    values: dict[str, np.ndarray]
+
+
+def _of_metrics(rows: pd.DataFrame) -> Clients | None:
+    """From a method's rows of metrics.parquet."""
+    if not len(rows):
+        return None
+    clients = int(rows["client"].max()) + 1
+    names = [c for c in ("correct", "shared_correct", "distance", "context") if c in rows and rows[c].notna().any()]
+    values = {c: rows[c].to_numpy().reshape(-1, clients) for c in names}
+    return Clients(rows["round"].to_numpy()[::clients], rows["n"].to_numpy()[:clients], values)
+
+
+def _of_records(folder: Path, n: np.ndarray | None) -> Clients | None:
+    """From the records of a method that is not done, as of its last checkpoint."""
+    rounds, values = recorded(folder)
+    return Clients(np.asarray(rounds), n, values) if len(rounds) and n is not None else None
+
+
+def _method(m: dict[str, Any], name: str, federation: dict[str, np.ndarray], models: Path) -> dict[str, Any]:
+    clients: Clients | None = m.pop("clients")
+    ari: list[float] | None = None
+    out: dict[str, Any] = {**m, "name": name, "clients": None, "contexts": None}
+    if clients is not None:
+        shown = spread(len(clients.n))
+        last = {"client": shown, "correct": clients.values["correct"][-1][shown], "n": clients.n[shown]}
+        if "shared_correct" in clients.values:
+            last["shared"] = clients.values["shared_correct"][-1][shown]
+        out["clients"] = last
+        if "context" in clients.values:
+            out["contexts"] = _contexts(clients, federation, models, m["summary"])
+            ari = out["contexts"]["ari"]
+    out["history"] = _curves(m["history"], ari if ari and len(ari) == len(m["history"]) else None)
+    # A report of a thousand clients needs no list of them in the table's data.
+    slim = m["summary"] | {"contexts": dict(m["summary"].get("contexts") or {}) or None}
+    for key in ("assignment", "curve"):
+        (slim["contexts"] or {}).pop(key, None)
+    return out | {"summary": slim}
+
+
+def _contexts(
+    clients: Clients, federation: dict[str, np.ndarray], models: Path, summary: dict[str, Any]
+) -> dict[str, Any]:
+    """Who was where when, what the contexts hold, and where their models lie."""
+    table = clients.values["context"].astype(int)
+    truth, labels = federation.get("context"), federation.get("labels")
+    ari = None if truth is None else _agreement(truth, table)
+    kept, shown = thin(len(table)), spread(table.shape[1])
+    final = table[-1]
+    used = np.unique(final)
+    own = clients.values["correct"][-1] / clients.n
+    groups = [
+        {
+            "context": int(c),
+            "members": int((final == c).sum()),
+            "accuracy": float(own[final == c].mean()),
+            "labels": None if labels is None else labels[final == c].sum(axis=0),
+            "truth": None if truth is None else np.unique(truth[final == c], return_counts=True),
+        }
+        for c in used
+    ]
+    arrays, facts = load(models)
+    curve = (summary.get("contexts") or {}).get("curve")
+    if curve is None and "cost" in clients.values and clients.values["cost"][-1].any():
+        first, cost, mu = (clients.values[k][-1] for k in ("complexity", "cost", "mu"))
+        curve = {"k": np.arange(1, len(cost) + 1), "complexity": first, "cost": cost, "error": first + mu * cost}
+    return {
+        "rounds": clients.rounds[kept],
+        "clients": shown,
+        "map": [run_lengths(table[kept, i]) for i in shown],
+        "moved": [0, *(int((a != b).sum()) for a, b in zip(table[kept][:-1], table[kept][1:], strict=True))],
+        "ari": ari,
+        "groups": groups,
+        "models": {**arrays, **facts} if "place" in arrays else None,
+        "curve": curve,
+    }
+
+
+def _agreement(truth: np.ndarray, table: np.ndarray) -> list[float]:
+    """Adjusted Rand index of each row; rows seldom differ from those before."""
+    from sklearn.metrics import adjusted_rand_score
+
+    known: dict[bytes, float] = {}
+    for row in table:
+        if (key := row.tobytes()) not in known:
+            known[key] = float(adjusted_rand_score(truth, row))
+    return [known[row.tobytes()] for row in table]
+
+
+def _curves(history: pd.DataFrame, ari: list[float] | None) -> dict[str, Any]:
+    """Columns of the history, thinned."""
+    if not len(history):
+        return {"round": []}
+    history = history if ari is None else history.assign(ari=ari)
+    rows = history.iloc[thin(len(history))]
+    known = [c for c in COLUMNS if c in rows and rows[c].notna().any()]
+    return {"round": rows["round"].tolist()} | {c: rows[c].tolist() for c in known}

@@ -1,0 +1,132 @@
+"""The live page: the report, served on this machine alone, that fetches what is new by itself."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from cgpfl.errors import CgpflError
+from cgpfl.report.files import newest
+from cgpfl.report.page import fragments, html, plotly
+
+LOOK = 0.5
+"""Seconds between two looks at the run folders."""
+BEAT = 10.0
+"""Seconds after which a silent connection is written to, to notice that it is gone."""
+PORTS = range(8765, 8785)
+
+
+class Watch(ThreadingHTTPServer):
+    """Serves ``/`` (the page), ``/data`` (what is on it) and ``/events`` (a line whenever that has changed)."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, runs: Sequence[Path], port: int) -> None:
+        self.runs = list(runs)
+        self.ended = threading.Event()
+        self._lock = threading.Lock()
+        self._made: tuple[Any, bytes] | None = None
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self.server_port}/"
+
+    def state(self) -> tuple[Any, ...]:
+        """Something that is different whenever there is something new."""
+        return tuple(newest(run) for run in self.runs)
+
+    def data(self) -> bytes:
+        """What is on the page, as JSON; made once for all who ask until something changes."""
+        with self._lock:
+            state = self.state()
+            if self._made is None or self._made[0] != state:
+                self._made = state, json.dumps(fragments(self.runs, live=True), allow_nan=False).encode()
+            return self._made[1]
+
+    def server_close(self) -> None:
+        """End the connections, too."""
+        self.ended.set()
+        super().server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Watch
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """One of the three."""
+        host = (self.headers.get("Host") or "").rsplit(":", 1)[0]
+        if host not in ("127.0.0.1", "localhost"):  # a page elsewhere must not read this through a name it controls
+            return self._send(403, "text/plain", b"only from this machine\n")
+        try:
+            match self.path:
+                case "/":
+                    return self._send(200, "text/html; charset=utf-8", html(self.server.runs, live=True).encode())
+                case "/data":
+                    return self._send(200, "application/json", self.server.data())
+                case "/events":
+                    return self._events()
+                case "/favicon.ico":
+                    return self._send(204, "image/x-icon", b"")
+        except (BrokenPipeError, ConnectionResetError):
+            return None  # whoever asked has gone
+        except CgpflError as error:
+            return self._send(500, "text/plain", f"{error}\n".encode())
+        return self._send(404, "text/plain", b"there are /, /data and /events\n")
+
+    def _send(self, code: int, kind: str, body: bytes) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _events(self) -> None:
+        """Server-sent events: browsers reconnect to them without being told."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(b"retry: 1000\n\n")
+        told: tuple[Any, ...] | None = None
+        spoke = 0.0
+        while not self.server.ended.is_set():
+            state = self.server.state()
+            if state != told or time.monotonic() - spoke > BEAT:
+                self.wfile.write(b"data: news\n\n" if state != told else b": still here\n\n")
+                self.wfile.flush()
+                told, spoke = state, time.monotonic()
+            self.server.ended.wait(LOOK)
+        self.close_connection = True
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are nobody's business."""
+
+
+def serve(runs: Sequence[Path], port: int | None = None) -> Watch:
+    """A server of the live page of some run folders, bound to a port; call its ``serve_forever``.
+
+    ``port``: None takes the first free one from 8765 on.
+    """
+    for run in runs:
+        if not run.is_dir():
+            raise CgpflError(f"run {run}: no such folder")
+    fragments(runs, live=True)  # whatever is wrong is said now
+    plotly()
+    for candidate in PORTS if port is None else [port]:
+        try:
+            return Watch(runs, candidate)
+        except OSError as error:
+            reason = error.strerror
+    where = f"--port {port}" if port is not None else f"ports {PORTS.start} to {PORTS.stop - 1}"
+    raise CgpflError(f"{where}: cannot be used ({reason}); choose another with --port")

@@ -1,0 +1,120 @@
+"""The stream of events: what callbacks are told, and the file."""
+
+import json
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+import cgpfl
+from cgpfl.experiment import facts
+from cgpfl.experiment.events import Event, JsonLines
+from cgpfl.experiment.run import Interrupted
+
+
+@pytest.fixture(scope="module")
+def told(digits, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("events") / "run"
+    events = []
+    result = cgpfl.run(cgpfl.CGPFL(contexts=2, warmup=1), digits, rounds=4, out=folder, callbacks=[events.append])
+    return result, events, folder
+
+
+def test_events_come_in_order(told):
+    _, events, _ = told
+    kinds = ["opened", "started", *["evaluated"] * 4, "ended", "closed"]
+    assert [e.kind for e in events] == kinds
+    assert [e.round for e in events[2:6]] == [1, 2, 3, 4]
+    assert events[0].values["data"]["clients"] == 8
+    assert events[1].values["settings"]["contexts"] == 2
+    assert events[-1].values == {"state": "finished"}
+
+
+def test_an_evaluation_is_a_row_of_the_history(told):
+    result, events, folder = told
+    history = pd.read_csv(folder / "history.csv")
+    for event, row in zip(events[2:6], history.to_dict("records"), strict=True):
+        for name in ("accuracy", "mean", "loss", "shared_accuracy", "objective_personal", "bytes_up", "gradients", "k"):
+            assert event.values[name] == pytest.approx(row[name]), name
+    assert events[5].values["ari"] == pytest.approx(result.contexts.ari)
+    assert events[6].values["accuracy"] == result.scores
+
+
+def test_the_file_holds_the_same_events(told):
+    _, events, folder = told
+    lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    assert [(v["kind"], v["method"], v["round"]) for v in lines] == [(e.kind, e.method, e.round) for e in events]
+    assert lines[3]["values"]["accuracy"] == events[3].values["accuracy"]
+
+
+def test_a_line_that_was_cut_off_stays_alone(tmp_path):
+    file = tmp_path / "events.jsonl"
+    file.write_text('{"kind": "eval')
+    JsonLines(file)(Event("closed", values={"state": "stopped", "loss": float("nan")}))
+    cut, line = file.read_text().splitlines()
+    assert cut == '{"kind": "eval'
+    assert json.loads(line)["values"] == {"state": "stopped", "loss": None}
+
+
+def test_a_run_that_is_stopped_says_so_and_goes_on(digits, tmp_path):
+    folder, events = tmp_path / "run", []
+
+    def stop(progress):
+        if progress.round >= 1:
+            import signal
+
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        cgpfl.run("local", digits, rounds=3, out=folder, on_progress=stop, callbacks=[events.append])
+    assert events[-1] == Event("closed", values={"state": "stopped"})
+    done = events[-2].round
+    events.clear()
+    cgpfl.run("local", digits, rounds=3, out=folder, resume=True, callbacks=[events.append])
+    assert (events[1].kind, events[1].round) == ("started", done)
+    assert [e.round for e in events if e.kind == "evaluated"] == list(range(done + 1, 4))
+
+
+def test_a_callback_must_be_a_function(digits):
+    with pytest.raises(cgpfl.CgpflError, match="not a function of one event"):
+        cgpfl.run("local", digits, rounds=1, callbacks=["tensorboard"])
+
+
+def test_numbers_of_an_event():
+    event = Event(
+        "ended", values={"a": 1, "b": {"c": np.float32(0.5), "d": None}, "e": float("nan"), "f": True, "g": [1]}
+    )
+    assert event.numbers() == {"a": 1.0, "b/c": 0.5}
+
+
+def test_principal_components_against_svd():
+    points = np.random.default_rng(0).normal(size=(7, 5)) * [5, 2, 1, 1, 1]
+    place, share = facts.principal(points)
+    centred = points - points.mean(axis=0)
+    u, s, _ = np.linalg.svd(centred, full_matrices=False)
+    np.testing.assert_allclose(np.abs(place), np.abs(u[:, :2] * s[:2]), atol=1e-9)
+    np.testing.assert_allclose(share, (s**2 / (s**2).sum())[:2])
+    assert (np.take_along_axis(place, np.abs(place).argmax(axis=0)[None], 0) > 0).all()
+    place, share = facts.principal(np.ones((1, 3)))
+    assert place.tolist() == [[0, 0]]
+    assert share == [0, 0]
+
+
+def test_places_of_models(told, digits):
+    result, _, folder = told
+    arrays, about = facts.models(result)
+    assert arrays["client"].tolist() == list(range(8))
+    flat = np.concatenate([np.asarray(v).reshape(2, -1) for v in jax.tree.leaves(result.state.server.models)], axis=1)
+    used = np.unique(result.contexts.assignment)
+    np.testing.assert_allclose(arrays["distance"], np.linalg.norm(flat[used][:, None] - flat[used], axis=-1), atol=1e-5)
+    assert arrays["place"].shape == (8 + len(used), 2)
+    assert 0 < sum(about["share"]) <= 1
+    assert (folder / "methods" / "cgpfl" / "models.safetensors").exists()
+
+
+def test_who_holds_what(digits):
+    arrays = facts.federation(digits)
+    assert arrays["labels"].sum() == digits.train.counts.sum()
+    assert arrays["labels"][3].tolist() == np.bincount(digits.client(3)[1], minlength=10).tolist()
+    assert arrays["context"].tolist() == digits.context.tolist()

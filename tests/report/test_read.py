@@ -1,0 +1,184 @@
+"""What a report says is what the run folder says."""
+
+import base64
+import gzip
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from browser import METHODS
+from cgpfl.errors import CgpflError
+from cgpfl.report.page import html, plotly, write_report
+from cgpfl.report.read import read_run
+from cgpfl.report.shrink import compact
+from run_folders import make
+
+
+def test_a_finished_run(run_folder):
+    run = read_run(run_folder)
+    summary = json.loads((run_folder / "summary.json").read_text())
+    history = pd.read_csv(run_folder / "history.csv")
+    metrics = pd.read_parquet(run_folder / "metrics.parquet")
+    assert run["state"] == "finished"
+    assert [m["label"] for m in run["methods"]] == METHODS
+    for m in run["methods"]:
+        rows = history[history["method"] == m["label"]]
+        assert m["history"]["round"] == list(range(1, 9))
+        np.testing.assert_allclose(m["history"]["accuracy"], rows["accuracy"], rtol=1e-4)
+        last = metrics[(metrics["method"] == m["label"]) & (metrics["round"] == 8)]
+        assert m["clients"]["correct"] == last["correct"].tolist()
+        assert m["clients"]["n"] == last["n"].tolist()
+        assert m["summary"]["accuracy"]["pooled"] == pytest.approx(
+            summary["methods"][m["label"]]["accuracy"]["pooled"], rel=1e-4
+        )
+
+
+def test_contexts_of_a_finished_run(run_folder):
+    summary = json.loads((run_folder / "summary.json").read_text())["methods"]
+    run = read_run(run_folder)
+    heur = run["methods"][3]["contexts"]
+    found = summary["cgpfl-heur"]["contexts"]
+    assert [row[-2] for row in heur["map"]] == found["assignment"]
+    assert all(sum(row[1::2]) == 8 for row in heur["map"])
+    assert heur["ari"][-1] == pytest.approx(found["ari"], rel=1e-4)
+    assert heur["curve"]["error"] == pytest.approx(found["curve"]["error"], rel=1e-4)
+    assert sum(g["members"] for g in heur["groups"]) == 8
+    assert sum(sum(g["labels"]) for g in heur["groups"]) == run["data"]["train_samples"]
+    assert run["methods"][0]["contexts"] is None
+
+
+def test_a_run_that_was_killed_is_read_from_its_events_and_records(run_folder, tmp_path):
+    whole = read_run(run_folder)
+    folder = tmp_path / "small"
+    shutil.copytree(run_folder, folder)
+    for name in ("summary.json", "history.csv", "metrics.parquet"):
+        (folder / name).unlink()
+    lines = (folder / "events.jsonl").read_text().splitlines(keepends=True)
+    (folder / "events.jsonl").write_text("".join(lines[:-1]) + '{"time": 1, "ki')  # cut off in the last line
+    run = read_run(folder)
+    assert run["state"] == "running"
+    for one, two in zip(run["methods"], whole["methods"], strict=True):
+        assert one["history"]["accuracy"] == two["history"]["accuracy"]
+        assert one["clients"] == two["clients"]
+        assert one["contexts"] == two["contexts"]
+        assert one["summary"]["accuracy"] == two["summary"]["accuracy"]
+
+
+def event(kind, method="", round_=0, **values):
+    return json.dumps({"kind": kind, "method": method, "round": round_, "values": values}) + "\n"
+
+
+def test_a_resumed_run_counts_its_second_time(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    about = {"seed": 0, "data": {"clients": 2, "true_contexts": None}, "model": {"name": "mlr"}}
+    first = [event("evaluated", "local", t, accuracy=0.1 * t) for t in (1, 2, 3)]
+    second = [event("evaluated", "local", t, accuracy=0.2 * t) for t in (2, 3)]
+    events = [
+        event("opened", **about),
+        event("started", "local", 0, rounds=4),
+        *first,
+        event("closed", state="stopped"),
+    ]
+    (folder / "events.jsonl").write_text("".join(events))
+    assert read_run(folder)["state"] == "stopped"
+    assert read_run(folder)["methods"][0]["history"] == {"round": [1, 2, 3], "accuracy": [0.1, 0.2, 0.3]}
+    events += [event("opened", **about), event("started", "local", 1, rounds=4), *second]
+    (folder / "events.jsonl").write_text("".join(events))
+    assert read_run(folder)["state"] == "running"
+    assert read_run(folder)["methods"][0]["history"] == {"round": [1, 2, 3], "accuracy": [0.1, 0.4, 0.6]}
+    assert "cgpfl resume" not in html([folder])  # it was made in Python
+
+
+def test_long_runs_are_thinned_to_their_ends(tmp_path):
+    run = read_run(make(tmp_path / "run", clients=5, rounds=range(1, 901)))
+    history, contexts = run["methods"][2]["history"], run["methods"][2]["contexts"]
+    for rounds in (history["round"], contexts["rounds"]):
+        assert len(rounds) == 400
+        assert (rounds[0], rounds[-1]) == (1, 900)
+    assert contexts["map"][3] == [0, 1, 1, 399]  # client 3 moves to context 1 after the first
+    assert contexts["moved"][1] == 2  # clients 1 and 3
+    assert run["notes"] == ["Curves show 400 evaluated rounds, evenly spread, where there are more."]
+
+
+def test_of_very_many_clients_some_are_drawn(tmp_path):
+    run = read_run(make(tmp_path / "run", clients=5000, rounds=(1, 2)))
+    clients = run["methods"][2]["clients"]["client"]
+    assert len(clients) == len(run["methods"][2]["contexts"]["map"]) == 2000
+    assert (clients[0], clients[-1]) == (0, 4999)
+    assert run["methods"][2]["contexts"]["groups"][0]["members"] == 2500  # of all of them
+    assert run["notes"] == ["Charts of clients show 2,000 of 5,000, evenly spread."]
+
+
+def test_a_comparison(tmp_path):
+    folder = tmp_path / "compared"
+    folder.mkdir()
+    rows = [("a", s, t, 0.1 * t + 0.2 * s) for s in (0, 1) for t in (1, 2)]
+    pd.DataFrame(rows, columns=["method", "seed", "round", "accuracy"]).to_csv(folder / "history.csv", index=False)
+    facts = {"accuracy": 0.3, "std": 0.1, "mean": 0.3, "worst_tenth": 0.1, "rounds_to_target": None, "megabytes": 1.0}
+    facts |= {"gradients": 10, "seconds": 2.0, "diverged": 0, "tied": False}
+    data = {"clients": 2, "true_contexts": None, "split_hash": "0"}
+    about = {"seeds": [0, 1], "rounds": 2, "target": 0.5, "notes": ["something <added>"], "data": data}
+    (folder / "summary.json").write_text(json.dumps({**about, "model": {"name": "mlr"}, "methods": {"a": facts}}))
+    history = read_run(folder)["methods"][0]["history"]
+    assert history["accuracy"] == [0.2, 0.3]
+    assert history["band"] == {"low": [0.1, 0.2], "high": [0.3, 0.4]}
+    page = html([folder])
+    assert "30.0 % ± 10.0" in page
+    assert "something &lt;added&gt;" in page
+
+
+def test_names_cannot_break_the_page(tmp_path):
+    folder = make(tmp_path / "run", methods=("local", "a-b"))
+    summary = (folder / "summary.json").read_text()
+    (folder / "summary.json").write_text(summary.replace('"made"', '"</script><b>"'))
+    page = html([folder])
+    assert "</script><b>" not in page
+    assert "&lt;/script&gt;&lt;b&gt; split by up" in page
+
+
+def test_numbers_are_short_and_json_has_no_nan():
+    values = {"a": np.float32(1 / 3), "b": [float("nan"), np.inf], "c": np.arange(2), "d": 123456, "e": None}
+    assert compact(values) == {"a": 0.33333, "b": [None, None], "c": [0, 1], "d": 123456, "e": None}
+
+
+def test_nothing_but_a_report_is_replaced(tmp_path):
+    folder = make(tmp_path / "run")
+    out = tmp_path / "new" / "report.html"
+    write_report([folder], out)
+    write_report([folder], out)
+    (tmp_path / "thesis.html").write_text("years of work")
+    with pytest.raises(CgpflError, match="exists and is not a report"):
+        write_report([folder], tmp_path / "thesis.html")
+    assert (tmp_path / "thesis.html").read_text() == "years of work"
+    with pytest.raises(CgpflError, match="is a folder"):
+        write_report([folder], tmp_path)
+
+
+def test_what_is_not_a_run(tmp_path):
+    with pytest.raises(CgpflError, match="no such folder"):
+        read_run(tmp_path / "none")
+    with pytest.raises(CgpflError, match="is it a run folder"):
+        read_run(tmp_path)
+    folder = make(tmp_path / "run")
+    (folder / "summary.json").write_text("{")
+    with pytest.raises(CgpflError, match=r"summary.json cannot be read"):
+        read_run(folder)
+
+
+def test_without_plotly_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(CgpflError, match=r"needs plotly; install it with: pip install 'cgpfl\[report\]'"):
+        plotly.__wrapped__()
+
+
+def test_plotly_in_the_page_is_plotly_in_the_package():
+    import plotly as package
+
+    inside = gzip.decompress(base64.b64decode(plotly()))
+    assert inside == (Path(package.__file__).parent / "package_data" / "plotly.min.js").read_bytes()

@@ -1,0 +1,133 @@
+"""The live page in a real browser, and its server."""
+
+import json
+import shutil
+import threading
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+
+from browser import METHODS, keep, lines, until
+from cgpfl.errors import CgpflError
+from cgpfl.report.serve import serve
+
+CHART = "document.querySelector(`[data-key='curves/live'] .chart`)"
+
+
+@contextmanager
+def serving(runs, port=0):
+    with serve(runs, port) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def going_on(run_folder, tmp_path):
+    """A run as it looked when it had just begun, and its later events."""
+    folder = tmp_path / "live"
+    folder.mkdir()
+    for name in ("config.toml", "federation.safetensors"):
+        shutil.copy(run_folder / name, folder)
+    events = (run_folder / "events.jsonl").read_text().splitlines(keepends=True)
+    (folder / "events.jsonl").write_text("".join(events[:4]))  # opened, local started, two of its rounds
+    return folder, events[4:]
+
+
+def more(folder, events):
+    with (folder / "events.jsonl").open("a") as file:
+        file.write("".join(events))
+
+
+def points(page, count):
+    """Wait until the first method of the curves has so many points."""
+    until(page, f"{CHART}?.data?.find(t => t.meta === 'method')?.x.length === {count}")
+
+
+def test_the_page_gains_points_while_the_run_goes_on(opened, going_on):
+    folder, later = going_on
+    with serving([folder]) as server:
+        page = opened(server.url)
+        points(page, 2)
+        assert page.locator("#head .badge").text_content() == "running"
+        assert "2 of 8" in page.locator("#table").text_content()
+        more(folder, later[:3])
+        points(page, 5)
+        until(page, "document.querySelector('#table').textContent.includes('5 of 8')")
+        assert page.locator("#live").text_content() == "live"
+        more(folder, later[3:])
+        until(page, "document.querySelector('#head .badge').textContent === 'finished'")
+        assert lines(page, "curves/live") == [[m, 8] for m in METHODS]
+        keep(page, "watch-desktop-light")
+
+
+def test_zoom_and_choices_survive_news(opened, going_on):
+    folder, later = going_on
+    with serving([folder]) as server:
+        page = opened(server.url)
+        points(page, 2)
+        page.select_option("#y", "loss")
+        page.evaluate(f"Plotly.relayout({CHART}, {{'xaxis.range': [1, 3]}})")
+        more(folder, later[:3])
+        points(page, 5)
+        assert page.evaluate(f"{CHART}._fullLayout.xaxis.range") == [1, 3]
+        assert page.evaluate(f"{CHART}._fullLayout.yaxis.title.text") == "test loss"
+
+
+def test_it_reconnects(opened, going_on):
+    folder, later = going_on
+    with serving([folder]) as server:
+        port = server.server_port
+        page = opened(server.url)
+        points(page, 2)
+    until(page, "document.querySelector('#live').textContent === 'reconnecting'")
+    more(folder, later[:2])
+    with serving([folder], port):
+        points(page, 4)
+        assert page.locator("#live").text_content() == "live"
+    opened.wrong[:] = [text for text in opened.wrong if "ERR_CONNECTION_REFUSED" not in text]  # as it must say
+
+
+def test_two_runs_and_one_that_has_not_begun(opened, going_on, tmp_path):
+    folder, _ = going_on
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    shutil.copy(folder / "config.toml", fresh)
+    with serving([folder, fresh]) as server:
+        page = opened(server.url)
+        assert page.locator("#head .badge").all_text_contents() == ["running", "waiting"]
+        points(page, 2)
+        shutil.copy(folder / "events.jsonl", fresh)
+        until(page, "document.querySelectorAll('#head .badge')[1].textContent === 'running'")
+
+
+def get(url, **headers):
+    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10)
+
+
+def test_only_this_machine_may_ask(going_on):
+    folder, _ = going_on
+    with serving([folder]) as server:
+        assert server.server_address[0] == "127.0.0.1"
+        assert json.loads(get(server.url + "data").read())["page"]["live"] is True
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            get(server.url, Host="evil.example:80")
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            get(server.url + "etc/passwd")
+
+
+def test_bad_input_is_one_line(going_on, tmp_path):
+    folder, _ = going_on
+    with pytest.raises(CgpflError, match="no such folder"):
+        serve([tmp_path / "none"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CgpflError, match="is it a run folder"):
+        serve([tmp_path / "empty"])
+    with serving([folder]) as server, pytest.raises(CgpflError, match=r"--port \d+: cannot be used"):
+        serve([folder], server.server_port)

@@ -17,6 +17,7 @@ from cgpfl.deploy.serve import serve
 from cgpfl.engine.flower.apps import client_app
 from cgpfl.engine.flower.worker import answer
 from cgpfl.errors import CgpflError, LostError
+from cgpfl.report.page import write_report
 from helpers import cgpfl
 
 METHODS = [{"name": "fedavg"}, {"name": "cgpfl", "contexts": 2, "warmup": 1}]
@@ -49,6 +50,7 @@ def test_a_run_folder_like_a_simulations(app, tmp_path):
     assert summary["methods"]["cgpfl"]["contexts"]["k"] == 2
     assert happened(out, "finished")
     assert (out / "figures").is_dir()
+    assert '"fedavg"' in write_report([out], out / "report.html").read_text()
     new = cgpfl("personalize", out, "--method", "cgpfl", "--data", app / "trial-data" / "0", "--out", tmp_path / "new")
     assert "← chosen" in new.stdout
     assert (

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cgpfl.cli.app import app
+from cgpfl.cli.app import app, page
 from cgpfl.cli.runs import Assignments, Clients, Config, Data, ModelName, Rounds, Split, free_folder, nested
 from cgpfl.errors import CgpflError
 
@@ -270,3 +270,4 @@ def _show(out: Path) -> None:
 
     done: Any = SimpleNamespace(folder=out, summary=summary(out), results=[SimpleNamespace(message=None)])
     show_run(done)
+    page(out, False)

@@ -24,7 +24,7 @@ from cgpfl.experiment.folder import RunFolder
 from cgpfl.experiment.records import Records, scores
 from cgpfl.experiment.result import Result
 from cgpfl.experiment.run import fingerprint
-from cgpfl.files import write
+from cgpfl.files import save_arrays, write
 
 EVENTS = "server.jsonl"
 """What happened, a line each, in the run folder."""
@@ -53,6 +53,11 @@ class Outline:
     def clients(self) -> int:
         """N."""
         return len(self.train.counts)
+
+    @property
+    def ids(self) -> np.ndarray:
+        """Client ids ``[N]``."""
+        return np.arange(self.clients, dtype=np.int32)
 
     @property
     def digest(self) -> str:
@@ -95,6 +100,10 @@ class _Engine:
     def static(self) -> _Asked:
         return _Asked(self.server.cohort)
 
+    @property
+    def task(self) -> Any:
+        return self.server.task
+
     def traffic(self) -> Any:
         return self.server.traffic()
 
@@ -134,6 +143,7 @@ def serve(app: Path, grid: Any, out: Path) -> None:
         missing = [str(i) for i in np.flatnonzero(results[-1].data.test.counts == 0)]
         if missing:
             events.say(f"never heard of: client {', '.join(missing)}; the table is without them")
+        save_arrays(out / "federation.safetensors", {"test": results[-1].data.test.counts}, {})
         folder.finish(results)
         events.tell("finished")
     except Exception as error:  # whoever follows must not wait in vain

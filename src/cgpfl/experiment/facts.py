@@ -51,11 +51,15 @@ def models(result: Result) -> tuple[dict[str, np.ndarray], dict[str, Any]] | Non
         return None
     by_context = np.argsort(found.assignment, kind="stable")
     clients = np.sort(by_context[np.unique(np.linspace(0, len(by_context) - 1, most).round().astype(int))])
+    if not hasattr(result.simulation, "personal"):  # real nodes keep theirs
+        clients = clients[:0]
     simulation = result.simulation.alone() if isinstance(result.simulation, Simulation) else result.simulation
-    one = jax.jit(simulation.personal) if isinstance(simulation, Simulation) else simulation.personal
-    personal = [_flat(one(result.state, int(i))) for i in clients]
+    one = jax.jit(simulation.personal) if isinstance(simulation, Simulation) else getattr(simulation, "personal", None)
+    personal = [_flat(one(result.state, int(i))) for i in clients] if one else []
     shared = [result.method.shared(result.method.send(result.state.server, result.data.ids[i])) for i in first]
     kept = [] if any(m is None for m in shared) else [_flat(m) for m in shared]
+    if not personal + kept:
+        return None
     place, share = principal(np.stack(personal + kept))
     arrays = {"context": contexts.astype(np.int32), "client": clients.astype(np.int32), "place": place}
     if kept:

@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from cgpfl.algorithms import Cohort, Task
 from cgpfl.engine.blocks import over_devices, over_servers
 from cgpfl.engine.evaluate import evaluate_client
-from cgpfl.engine.mesh import everywhere, filled, split
+from cgpfl.engine.mesh import everywhere, filled, gathered, on_each, split
 from cgpfl.engine.problem import (
     Arrays,
     Keys,
@@ -115,10 +115,16 @@ def clients_work(
     shared = Shared(method, task, arrays.samples(), keys, state.server, dropout)
     uploads, after, answered, finite = over_devices(work, shared, args, static.block, static.mesh)
     clients = after if everyone else jax.tree.map(lambda all_, new: all_.at[at].set(new), state.clients, asked(after))
-    uploads, ids, weights = asked((uploads, ids, jnp.where(answered, counts, 0)))
-    if nbytes(uploads) <= GATHERED:
-        uploads = _everywhere(uploads, static.mesh)
+    seen = (uploads, ids, jnp.where(answered, counts, 0), finite)
+    if is_gathered(uploads, static.mesh):
+        seen = gathered(seen, static.mesh)
+    uploads, ids, weights, finite = asked(seen)
     return Work(uploads, clients, Cohort(ids, weights), finite.all())
+
+
+def is_gathered(uploads: Tree, mesh: Mesh | None) -> bool:
+    """Whether every device gets all ``uploads`` of a round, and makes the server's step for itself."""
+    return mesh is not None and nbytes(uploads) <= GATHERED
 
 
 def evaluate(
@@ -159,7 +165,10 @@ def program(method: Any, task: Task, arrays: Arrays, keys: Keys, dropout: Array,
     """
 
     def aggregate(method: Any, state: State, work: Work, key: Array) -> Any:
-        return method.aggregate(state.server, work.uploads, work.cohort, key)
+        args = (method, state.server, work.uploads, work.cohort, key)
+        if is_gathered(work.uploads, static.mesh):  # said so, or XLA would divide each of its small steps
+            return on_each(lambda method, *seen: method.aggregate(*seen), args, static.mesh)
+        return method.aggregate(*args[1:])
 
     if not static.together:
         task = with_public(task, arrays)

@@ -16,6 +16,7 @@ from typing import Any
 from cgpfl.algorithms import Algorithm, get_method
 from cgpfl.data import FederatedData
 from cgpfl.engine import Engine, State, engine_for
+from cgpfl.engine.precision import PRECISIONS
 from cgpfl.engine.problem import cohort_size
 from cgpfl.engine.processes import agree, by_the_first, gathered, watched
 from cgpfl.engine.where import check_place
@@ -29,6 +30,8 @@ from cgpfl.models import as_model
 
 PLACE = ("devices", "store")
 """Settings that say where a run is computed."""
+UNSAID = {"precision": "default"}
+"""Settings that a fingerprint leaves out at these values: runs made before there was a choice stay the same."""
 BLOCK_SECONDS = 1.0
 """How long a block of rounds should take: often enough for progress and Ctrl-C, rare enough to cost nothing."""
 
@@ -90,11 +93,13 @@ class Settings:
     clients_per_block: int = hyper(0, "clients computed at once; 0 = what fits", low=0)
     devices: int | str = hyper("auto", "devices that share the clients", kind=int, low=1, words=("auto", "all"))
     store: str = hyper("auto", "where personal states are between rounds", words=("auto", "device", "host", "disk"))
+    precision: str = hyper("default", "of the clients' matrix products; default = JAX's own", words=PRECISIONS)
 
     def engine(self) -> dict[str, Any]:
         """What a run's numbers depend on, as arguments of :class:`Simulation`."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings) if f.name not in PLACE}
-        return {**values, "eval_every": self.eval_every or max(1, self.rounds // 100)}
+        values["eval_every"] = self.eval_every or max(1, self.rounds // 100)
+        return {name: value for name, value in values.items() if UNSAID.get(name) != value}
 
     def place(self) -> dict[str, Any]:
         """Where it is computed; a run may go on elsewhere."""
@@ -114,6 +119,7 @@ def run(
     clients_per_block: int = 0,
     devices: int | str = "auto",
     store: str = "auto",
+    precision: str = "default",
     out: str | Path | None = None,
     resume: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
@@ -127,8 +133,9 @@ def run(
     ``participation``: share of the clients asked in a round. ``dropout``: chance that one asked does not
     answer. ``clients_per_block``: clients computed at once (0 = what fits). ``devices``: how many share the
     clients, "all", or "auto": one, or a CPU's cores if that is faster. ``store``: where personal states are
-    between rounds: "device", "host", "disk" (a file in ``out``), or "auto". ``out``: a run folder, with
-    checkpoints; with ``resume=True`` a run there is continued. ``on_progress`` is called after every block.
+    between rounds: "device", "host", "disk" (a file in ``out``), or "auto". ``precision``: of the clients'
+    matrix products, "float32", "tf32", "bfloat16", or "default": JAX's own. ``out``: a run folder, with checkpoints;
+    with ``resume=True`` a run there is continued. ``on_progress`` is called after every block.
 
     >>> import cgpfl
     >>> data = cgpfl.make_data("digits", "rotation", seed=0)
@@ -147,6 +154,7 @@ def run(
             "clients_per_block": clients_per_block,
             "devices": devices,
             "store": store,
+            "precision": precision,
         },
         "run",
     )
@@ -302,7 +310,7 @@ def _begin(simulation: Engine, folder: MethodFolder | None, what: dict[str, Any]
         return simulation.start(), 0, 0.0, Records()
     state, facts, records = folder.load(simulation.shapes())
     for name in what | facts["run"]:
-        was, now = facts["run"].get(name), what.get(name)
+        was, now = (of.get(name, UNSAID.get(name)) for of in (facts["run"], what))
         if was != now:
             raise CgpflError(f"checkpoint {folder.path}: was run with {name} = {was!r}, now {now!r}; start a new run")
     return simulation.placed(state), facts["round"], facts["seconds"], records

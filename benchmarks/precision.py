@@ -2,10 +2,10 @@
 
     python benchmarks/precision.py [--model mlr] [--seeds 2] [--rounds 100] [--precisions ...] [--json FILE]
 
-MNIST split as for the paper's tables (40 clients of three classes each), every method at its defaults, seeds 0, 1, … of split,
-initial model and minibatches. Accuracy is pooled over clients, last round; a round is the median of ``--repeats``
-calls of ``--timed`` rounds without evaluation, the methods' precisions in turn. On a CPU narrower products are
-made by rounding their inputs, so only the accuracy tells something there.
+MNIST split as for the paper's tables (40 clients of three classes each), every method at its defaults, seeds 0, 1, … of
+split, initial model and minibatches. Accuracy is pooled over clients, last round; a round's time is the median of
+``--repeats`` calls of ``--timed`` rounds without evaluation, precisions in turn. On a CPU narrower products are made by
+rounding their inputs, so only the accuracy tells something there.
 """
 
 from __future__ import annotations

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from cgpfl.errors import CgpflError
+
+BEGAN = time.monotonic()
+"""When the command was given, or nearly: this is imported first."""
 
 app = typer.Typer(
     name="cgpfl",
@@ -41,7 +45,7 @@ def go(start: Any, folder: Path) -> None:
     from cgpfl.terminal import progress, show
 
     try:
-        with progress() as tell:
+        with progress(BEGAN) as tell:
             finished = start(tell if is_first() else None)
     except Stopped:
         if is_first():

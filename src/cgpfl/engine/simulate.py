@@ -96,14 +96,17 @@ class Simulation:
         state: State = begin(self.method, self.task, self.arrays, self.keys, self.static.together, self.static.mesh)
         return state
 
-    def compile(self) -> None:
-        """Compile the programs into the compilation cache, without running them (from another thread, say)."""
+    def compile(self) -> Any:
+        """Compile the programs into the compilation cache, without running them (from another thread, say).
+
+        Returns the compiled block of rounds.
+        """
         parts = (self.method, self.task, self.arrays, self.keys)
         of = (self.static.together, self.static.mesh)
         begin.lower(*parts, *of).compile()
         state = begin.eval_shape(*parts, *of)
         schedule = tuple(np.int32(0) for _ in range(4))
-        advance.lower(*parts, state, schedule, self.dropout, self.static).compile()
+        return advance.lower(*parts, state, schedule, self.dropout, self.static).compile()
 
     def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:
         """Run rounds ``start``..``stop`` (counted from 0, stop exclusive; ``state`` is used up).

@@ -15,7 +15,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import write
 from cgpfl.experiment.config import Experiment, from_dict, read_toml, to_toml
 from cgpfl.experiment.folder import RunFolder, parameters
-from cgpfl.experiment.result import Result
+from cgpfl.experiment.result import Outcome
 from cgpfl.experiment.run import Progress, checked, interrupts, run_method
 from cgpfl.models import Model, as_model
 
@@ -25,7 +25,8 @@ class Finished:
     """A finished experiment."""
 
     folder: Path
-    results: list[Result]
+    results: list[Outcome]
+    """One a method; its models are in its folder."""
     summary: dict[str, Any]
 
 
@@ -83,7 +84,7 @@ def _run(
     on_progress: Callable[[Progress], None] | None,
 ) -> Finished:
     by_the_first(lambda: folder.write_split(data))
-    results = []
+    results: list[Outcome] = []
     with interrupts() as stop:
         for label, method in methods.items():
             result = run_method(
@@ -97,7 +98,8 @@ def _run(
                 stop=stop,
                 checkpoint_seconds=experiment.checkpoint_seconds,
             )
-            results.append(result)
+            results.append(result.outcome())
+            del result  # its personal states and samples make room for the next method's
     summary: dict[str, Any] = {}
     by_the_first(lambda: summary.update(folder.finish(results)))
     return Finished(folder.path, results, summary)

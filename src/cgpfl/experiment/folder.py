@@ -2,7 +2,7 @@
 
 config.toml        complete and re-runnable
 split.txt          hash of samples, labels and tables
-metrics.parquet    one row a method, client and evaluated round
+metrics.parquet    one row a method, client and evaluated round (of very many some rounds, the last among them)
 history.csv        one row a method and evaluated round
 summary.json       the figures people quote
 figures/*.png
@@ -25,7 +25,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder, write
 
 if TYPE_CHECKING:
-    from cgpfl.experiment.result import Result
+    from cgpfl.experiment.result import Outcome, Result
 
 
 class RunFolder:
@@ -75,7 +75,7 @@ class RunFolder:
         facts = {"round": result.rounds, "records": len(result.records.rounds), "seconds": result.seconds, "run": {}}
         self.method(result.label).save(result.state, facts, result.records)
 
-    def finish(self, results: Sequence[Result]) -> dict[str, Any]:
+    def finish(self, results: Sequence[Outcome]) -> dict[str, Any]:
         """Write metrics, history, summary and figures; returns the summary."""
         if not results:
             return {}
@@ -95,11 +95,11 @@ class RunFolder:
         return summary
 
 
-def summarise(results: Sequence[Result]) -> dict[str, Any]:
+def summarise(results: Sequence[Outcome]) -> dict[str, Any]:
     """The content of ``summary.json``."""
     data = results[0].data
     return {
-        "methods": {r.label: finite(r.summary()) for r in results},
+        "methods": {r.label: finite(r.summary) for r in results},
         "data": data.summary(),
         "model": {"name": type(results[0].model).__name__.lower(), **results[0].model.settings()},
         "seed": results[0].seed,

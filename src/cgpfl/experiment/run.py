@@ -179,7 +179,7 @@ def run(
             stop=stop,
         )
     if folder is not None:
-        by_the_first(lambda: folder.finish([result]))
+        by_the_first(lambda: folder.finish([result.outcome()]))
     return result
 
 

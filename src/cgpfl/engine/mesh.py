@@ -23,6 +23,8 @@ from cgpfl.errors import CgpflError
 from cgpfl.tree import is_key, plain, typed
 
 AXIS = "clients"
+LARGE = 1 << 20
+"""Bytes from which on a device's part of a leaf is a message of its own."""
 
 
 def a_device_a_core() -> None:
@@ -79,9 +81,10 @@ def put(tree: Any, sharding: NamedSharding) -> Any:
 
 
 def gathered(tree: Any, mesh: Mesh | None) -> Any:
-    """Leaves ``[n, ...]``, each divided over the devices, whole on every one of them: in one message.
+    """Leaves ``[n, ...]``, each divided over the devices, whole on every one of them: in one message, if not large.
 
-    What a message costs is mostly waiting, so all leaves of one width travel as one array of bits.
+    What a small message costs is waiting, so leaves of one width travel as one array of bits; a large one goes by
+    itself, without the copies that takes.
     """
     if mesh is None:
         return tree
@@ -89,9 +92,10 @@ def gathered(tree: Any, mesh: Mesh | None) -> Any:
     def here(tree: Any) -> Any:
         leaves, structure = jax.tree.flatten(plain(tree))
         whole: list[Any] = [None] * len(leaves)
-        bits = [_bits(leaf.dtype) for leaf in leaves]
-        for kind in dict.fromkeys(bits):
-            places = [i for i, b in enumerate(bits) if b == kind]
+        messages: dict[Any, list[int]] = {}
+        for i, leaf in enumerate(leaves):
+            messages.setdefault(i if leaf.nbytes > LARGE else _bits(leaf.dtype), []).append(i)
+        for places in messages.values():
             rows = [_as_bits(leaves[i]).reshape(leaves[i].shape[0], -1) for i in places]
             joined = jax.lax.all_gather(jnp.concatenate(rows, axis=1), AXIS, tiled=True)
             ends = list(itertools.accumulate(row.shape[1] for row in rows))

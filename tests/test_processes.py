@@ -1,14 +1,16 @@
 """Several real processes over loopback: the same result as one, and what happens when one is lost."""
 
 import json
+import re
 import socket
 import time
 
+import jax
 import numpy as np
 import pytest
 
 from cgpfl.engine import processes
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, LostError
 from cgpfl.experiment.checkpoint import MethodFolder
 from helpers import cgpfl, start
 
@@ -147,6 +149,23 @@ def test_one_process_agrees_with_itself():
     seen = []
     processes.by_the_first(lambda: seen.append(1))
     assert seen == [1]
+
+
+def test_an_error_of_the_network_is_a_process_lost(monkeypatch):
+    """JAX raises one of two kinds, as it happens in a program or between two; other errors stay what they are."""
+    monkeypatch.setattr(processes, "several", lambda: True)
+    text = "UNKNOWN: Gloo AllGather failed: Read error [127.0.0.1]:1: Connection reset by peer"
+    for error in (jax.errors.JaxRuntimeError(text), ValueError(text)):
+        expected = pytest.raises(LostError, match=r"round 3: another process was lost .*; go on by")
+        with expected, processes.watched(lambda: "round 3", "go on by"):
+            raise error
+    said = LostError(f"round 2: another process was lost ({text})")
+    for error in (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: memory"), ValueError("a mistake of ours"), said):
+        with (
+            pytest.raises(type(error), match=f"^{re.escape(str(error))}$"),
+            processes.watched(lambda: "round 3", "go on by"),
+        ):
+            raise error
 
 
 def test_what_the_first_cannot_do_stops_all(monkeypatch):

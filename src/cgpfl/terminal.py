@@ -38,19 +38,30 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 @contextmanager
-def progress(*, quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
-    """A function to call with each :class:`Progress`: bars on a terminal, plain lines elsewhere; or nothing."""
+def progress(began: float | None = None, *, quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
+    """A function to call with each :class:`Progress`: bars on a terminal, plain lines elsewhere; or nothing.
+
+    ``began``: when, on the monotonic clock, whatever comes before a method's first round was started.
+    """
+    last, waited = time.monotonic() if began is None else began, dict[str, float]()
+
+    def facts(p: Progress) -> str:
+        nonlocal last
+        now = time.monotonic()
+        wait, last = waited.setdefault(p.label, now - last), now
+        return _facts(p, wait)
+
     if quiet:
         yield lambda p: None
     elif sys.stdout.isatty():
-        with _bars() as tell:
+        with _bars(facts) as tell:
             yield tell
     else:
-        yield _lines()
+        yield _lines(facts)
 
 
 @contextmanager
-def _bars() -> Iterator[Callable[[Progress], None]]:
+def _bars(facts: Callable[[Progress], str]) -> Iterator[Callable[[Progress], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bars
 
@@ -67,7 +78,7 @@ def _bars() -> Iterator[Callable[[Progress], None]]:
             task = tasks.setdefault(p.label, None)
             if task is None:
                 task = tasks[p.label] = bars.add_task(p.label, total=p.rounds, facts="")
-            bars.update(task, completed=p.round, facts=_facts(p))
+            bars.update(task, completed=p.round, facts=facts(p))
 
         yield tell
 
@@ -104,14 +115,14 @@ def _megabytes(done: int, total: int) -> str:
     return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB" if total else f"{done / 1e6:.1f} MB"
 
 
-def _lines() -> Callable[[Progress], None]:
+def _lines(facts: Callable[[Progress], str]) -> Callable[[Progress], None]:
     last: dict[str, float] = {}
 
     def tell(p: Progress) -> None:
-        now = time.monotonic()
+        now, line = time.monotonic(), facts(p)
         if p.round >= p.rounds or p.message or now - last.get(p.label, -1e9) >= 5:
             last[p.label] = now
-            print(f"{p.label:<12} round {p.round}/{p.rounds}  {_facts(p)}", flush=True)
+            print(f"{p.label:<12} round {p.round}/{p.rounds}  {line}", flush=True)
 
     return tell
 
@@ -128,13 +139,13 @@ def evaluation(event: Event) -> None:
     print("  ".join(parts), flush=True)
 
 
-def _facts(p: Progress) -> str:
-    """Accuracy, rounds/s and the time left, as far as known."""
+def _facts(p: Progress, wait: float) -> str:
+    """Accuracy, rounds/s and the time left, as far as known; before that ``wait``, the time to the first round."""
     if p.message:
         return f"diverged in round {p.round}"
     parts = [] if p.accuracy is None else [f"accuracy {p.accuracy:6.1%}"]
     if p.rounds_per_second is None:
-        return "  ".join([*parts, "compiled"])
+        return "  ".join([*parts, f"first round after {wait:.1f} s"])
     parts.append(f"{p.rounds_per_second:.3g} rounds/s")
     left = (p.rounds - p.round) / p.rounds_per_second
     parts.append(f"ETA {int(left) // 60}:{int(left) % 60:02d}" if p.round < p.rounds else f"{p.seconds:.1f} s")

@@ -4,11 +4,13 @@ import dataclasses
 import importlib.util
 import json
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from cgpfl.bench import run as bench
 from cgpfl.bench.check import TOLERANCE
-from cgpfl.bench.machine import Rates, busy_note, facts, forget_peak, measure, peak_memory
+from cgpfl.bench.machine import Rates, busy_note, facts, forget_peak, measure, peak_memory, program_memory
 from cgpfl.bench.plan import Plan
 from cgpfl.bench.result import Result
 from cgpfl.bench.run import cases, remarks, run, run_case, too_much
@@ -109,3 +111,10 @@ def test_the_machine_is_described():
     assert known["jax"]
     forget_peak()
     assert peak_memory() > 10**7
+
+
+def test_memory_of_a_program():
+    """Two arrays of 4,000 bytes in, one of 4,000,000 between, one of 4,000 out."""
+    a = jnp.ones(1000)
+    program = jax.jit(lambda a, b: jnp.sort(a[:, None] * b, axis=0)[3]).lower(a, a).compile()
+    assert program_memory(program) == pytest.approx(12_000 + 4_000_000, rel=0.02)

@@ -1,18 +1,23 @@
 """Clients shared by several devices: the same result as on one."""
 
+import re
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import cgpfl
 from cgpfl.algorithms import get_method
 from cgpfl.engine import Simulation
-from cgpfl.engine.mesh import filled, row_of_devices
+from cgpfl.engine import round as round_
+from cgpfl.engine.mesh import filled, gathered, put, row_of_devices, split
 from cgpfl.engine.round import advance
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.run import Settings, checked, run_method
 from cgpfl.models import as_model
+from cgpfl.tree import plain
 
 pytestmark = pytest.mark.skipif(len(jax.devices()) < 3, reason="needs three devices")
 RUN = {"rounds": 5, "eval_every": 2}
@@ -70,10 +75,41 @@ def test_each_device_has_its_own_clients_alone(digits, mlr):
         assert leaf.shape[0] == 9
         assert [s.data.shape[0] for s in leaf.addressable_shards] == [3, 3, 3]
         assert jax.tree.leaves(state.server)[0].is_fully_replicated
-    parts = (simulation.method, simulation.task, simulation.arrays, simulation.keys, state)
+
+
+def test_a_round_is_one_message(digits, mlr):
+    """Of k-means' many small steps none waits for another device: what they need is gathered before, all at once."""
+    simulation = Simulation(get_method("cgpfl", {"contexts": 2}), digits, mlr, devices=3, **RUN)
+    parts = (simulation.method, simulation.task, simulation.arrays, simulation.keys, simulation.start())
     schedule = tuple(np.int32(v) for v in (0, 1, 9, 9))
     text = advance.lower(*parts, schedule, simulation.dropout, simulation.static).compile().as_text()
-    assert "all-gather" in text  # the uploads, for the server's step
+    called = re.compile(r" (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)(-start)?\(")
+    messages = [line for line in text.splitlines() if called.search(line) and "jit(advance)/while" in line]
+    evaluation = [line for line in messages if "reduce_and" in line]  # whether everybody's loss is finite
+    assert len(evaluation) == 1
+    (uploads,) = [line for line in messages if line not in evaluation]
+    assert f"u32[9,{64 * 10 + 10 + 3}]" in uploads  # model, id, weight, and whether all of it is finite
+
+
+@pytest.mark.parametrize("large", [0, 1 << 20])
+def test_leaves_of_any_kind_are_gathered(monkeypatch, large):
+    """Each by itself, or all that are of one width together."""
+    monkeypatch.setattr("cgpfl.engine.mesh.LARGE", large)
+    mesh = row_of_devices(3)
+    tree = {
+        "a": jnp.arange(12, dtype=jnp.float32).reshape(6, 2) - np.float32(0.1),
+        "b": jnp.arange(6, dtype=jnp.bfloat16),
+        "c": jnp.arange(6) % 2 == 0,
+        "d": jnp.full((6, 1, 2), -3, jnp.int8),
+        "e": jax.random.split(jax.random.key(0), 6),
+        "f": jnp.zeros((6, 0)),
+    }
+    whole = jax.jit(lambda t: gathered(t, mesh))(put(tree, split(mesh)))
+    assert all(leaf.is_fully_replicated for leaf in jax.tree.leaves(whole))
+    for a, b in zip(jax.tree.leaves(plain(tree)), jax.tree.leaves(plain(whole)), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+    assert gathered(tree, None) is tree
 
 
 def test_a_state_is_saved_without_copies_and_placed_again(digits, mlr):
@@ -131,3 +167,12 @@ def test_places_fill_the_devices():
     row = row_of_devices(3)
     assert [filled(n, row) for n in (1, 3, 4, 9)] == [3, 3, 6, 9]
     assert filled(4, None) == 4
+
+
+def test_uploads_beyond_a_limit_stay_where_they_are(digits, mlr, monkeypatch):
+    """Then the server's step is divided, too, with the same result."""
+    method = get_method("fedavg")
+    monkeypatch.setattr(round_, "GATHERED", 0)
+    jax.clear_caches()  # the limit is no part of a program's key
+    same(*(through(Simulation(method, digits, mlr, devices=n, **RUN))[0] for n in (1, 3)))
+    jax.clear_caches()

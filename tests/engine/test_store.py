@@ -1,6 +1,7 @@
 """Rows of many clients, in memory and in a file."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -26,6 +27,21 @@ def test_what_is_put_is_taken(store):
     assert store.known.tolist() == [False, True, False, True, False]
     taken["n"][:] = 7  # a copy
     assert store.take(np.array([1]))["n"].tolist() == [10]
+
+
+def test_leaves_numpy_has_no_name_for(tmp_path):
+    """bfloat16 in a file is two bytes without a type; what is read are the numbers that were put."""
+    like = {"w": jax.ShapeDtypeStruct((3,), jnp.bfloat16)}
+    for folder in (None, tmp_path / "there"):
+        store, values = Store(like, 4, folder), jnp.array([[1.5, -2.0, 2.0**-9], [3.0, 0.0, 7.0]], jnp.bfloat16)
+        store.put(np.array([2, 0]), {"w": values})
+        saved = tmp_path / ("memory" if folder is None else "file")
+        store.dump(saved)
+        again = Store(like, 4)
+        again.restore(saved)
+        taken = again.take(np.array([2, 0, 1]))["w"]
+        assert taken.dtype == jnp.bfloat16
+        assert taken.astype(float).tolist() == [[1.5, -2.0, 2.0**-9], [3.0, 0.0, 7.0], [0.0] * 3]
 
 
 def test_only_known_clients_are_written(store, tmp_path):

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.checkpoint import MethodFolder, arrays_tree, tree_arrays
+from cgpfl.experiment.checkpoint import MethodFolder, arrays_tree
 from cgpfl.experiment.records import Records
-from cgpfl.files import load_arrays
+from cgpfl.files import load_arrays, save_arrays
+from cgpfl.tree import named
 
 
 def test_trees_survive_with_their_random_keys(tmp_path):
@@ -15,13 +16,17 @@ def test_trees_survive_with_their_random_keys(tmp_path):
         "n": jnp.int32(3),
         "key": jax.random.key(7),
         "flag": jnp.bool_(True),
+        "half": jnp.array([1.5, -(2.0**-9)], jnp.bfloat16),
         "t": (),
     }
-    back = arrays_tree(tree_arrays(tree), jax.eval_shape(lambda: tree), tmp_path)
+    save_arrays(tmp_path / "tree", named(tree), {})
+    back = arrays_tree(load_arrays(tmp_path / "tree")[0], jax.eval_shape(lambda: tree), tmp_path)
     np.testing.assert_array_equal(back["w"], tree["w"])
     assert back["n"].dtype == jnp.int32
     assert (jax.random.key_data(back["key"]) == jax.random.key_data(tree["key"])).all()
     assert back["flag"].dtype == bool
+    assert back["half"].dtype == jnp.bfloat16
+    assert back["half"].astype(float).tolist() == [1.5, -(2.0**-9)]
 
 
 def block(rounds):

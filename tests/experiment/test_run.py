@@ -1,4 +1,6 @@
+import gc
 import json
+import weakref
 
 import jax
 import numpy as np
@@ -7,8 +9,9 @@ import pytest
 
 import cgpfl
 from cgpfl.errors import CgpflError
+from cgpfl.experiment.config import from_dict
 from cgpfl.experiment.folder import RunFolder
-from cgpfl.experiment.records import scores
+from cgpfl.experiment.records import Records, scores
 from cgpfl.experiment.run import Interrupted, Settings, run_method
 from helpers import points, quadratic
 
@@ -82,6 +85,38 @@ def test_save_is_a_run_folder(result, tmp_path):
     }
     with pytest.raises(CgpflError, match="exists already"):
         result.save(folder)
+
+
+def test_of_very_many_rows_some_rounds_are_kept(result, monkeypatch):
+    """Seven evaluations of eight clients."""
+    for rows, rounds in ((56, [3, 6, 9, 12, 15, 18, 20]), (55, [3, 6, 9, 15, 18, 20]), (24, [3, 12, 20]), (7, [20])):
+        kept = result.records.at_most(rows)
+        assert kept.rounds == rounds
+        np.testing.assert_array_equal(kept.values["correct"][-1], result.records.values["correct"][-1])
+    monkeypatch.setattr("cgpfl.experiment.result.MOST_ROWS", 24)
+    outcome = result.outcome()
+    assert outcome.clients["round"].unique().tolist() == [3, 12, 20]
+    assert outcome.clients["method"].unique().tolist() == ["cgpfl"]
+    assert len(outcome.history) == 7
+    assert Records().at_most(5).rounds == []
+
+
+def test_a_method_that_has_ended_makes_room(monkeypatch, tmp_path):
+    """Nothing keeps its models when the next one runs."""
+    ended = []
+
+    def watched(*args, **settings):
+        gc.collect()
+        assert all(ref() is None for ref in ended)
+        result = run_method(*args, **settings)
+        ended.append(weakref.ref(result.simulation))
+        return result
+
+    monkeypatch.setattr("cgpfl.experiment.experiment.run_method", watched)
+    values = {"rounds": 1, "data": {"clients": 4}, "method": [{"name": "local"}, {"name": "local", "label": "again"}]}
+    done = cgpfl.run_experiment(from_dict(values, "test"), tmp_path / "run")
+    assert [r.label for r in done.results] == ["local", "again"]
+    assert len(ended) == 2
 
 
 def test_repr_reads_well(result):

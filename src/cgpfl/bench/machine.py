@@ -97,18 +97,21 @@ def _version(package: str) -> str | None:
         return None
 
 
+def program_memory(program: Any) -> int:
+    """Bytes of device memory that a compiled program needs to run: inputs, outputs and all between."""
+    size = program.memory_analysis()
+    held = size.argument_size_in_bytes + size.output_size_in_bytes - size.alias_size_in_bytes
+    return int(held + size.temp_size_in_bytes)
+
+
 def peak_memory() -> int:
-    """The most bytes held so far: by the programs on a GPU; by this process, its data and Python, on a CPU."""
-    device = jax.devices()[0]
-    stats = device.memory_stats() if device.platform != "cpu" else None
-    if stats and "peak_bytes_in_use" in stats:
-        return int(stats["peak_bytes_in_use"])
+    """The most bytes this process held so far, its data and Python included."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def forget_peak() -> None:
-    """Let a CPU's :func:`peak_memory` start anew, where the system can (Linux); else it is of all so far."""
+    """Let :func:`peak_memory` start anew, where the system can (Linux); else it is of all so far."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:

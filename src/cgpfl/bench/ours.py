@@ -46,10 +46,15 @@ class Ours:
         )
         self.state: State = self.simulation.start()
         self.round = 0
+        self.program: Any = None
+        """The compiled block of rounds, once it is."""
 
     def compile(self) -> float:
         """Trace and compile everything; returns the seconds it took."""
-        return seconds(self.simulation.compile)
+        return seconds(self._compile)
+
+    def _compile(self) -> None:
+        self.program = self.simulation.compile()
 
     def advance(self, rounds: int) -> None:
         """Run ``rounds`` rounds in one call, to their end."""

@@ -21,7 +21,7 @@ class Row:
     alone: float  # one round in a call
     rounds: int  # T
     compile: float  # seconds, with tracing
-    memory: int  # bytes at most while ours was set up and ran first (see machine.peak_memory)
+    memory: int  # bytes at most while ours was set up and ran first; on a GPU, those of the compiled rounds
     counts: Counts
     rivals: dict[str, float] = field(default_factory=dict)  # "loop", "vmap", scaled to all clients
     timed: dict[str, int] = field(default_factory=dict)  # clients they were timed with

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,8 @@ import typer
 
 from cgpfl.errors import CgpflError
 
+BEGAN = time.monotonic()
+"""When the command was given, or nearly: this is imported first."""
 EPILOG = """
 [dim]cgpfl run[/dim]
 
@@ -64,7 +67,7 @@ def go(start: Any, folder: Path, *, quiet: bool = False, verbose: bool = False) 
     if quiet and verbose:
         raise CgpflError("--quiet, --verbose: choose one")
     try:
-        with progress(quiet=quiet or verbose) as tell:
+        with progress(BEGAN, quiet=quiet or verbose) as tell:
             finished = start(tell if is_first() else None)
     except Stopped:
         if is_first():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from pathlib import Path
 from typing import NamedTuple
@@ -70,12 +71,23 @@ def _images(name: str, tell: Tell | None) -> Source:
 
 
 def _digits() -> Source:
-    from sklearn.datasets import load_digits
+    rows = _digits_file()
+    if rows is None:
+        from sklearn.datasets import load_digits
 
-    digits = load_digits()
-    return Source(
-        digits.images.astype(np.uint8), digits.target.astype(np.int32), 10, scale=1 / 6.016, shift=-4.884 / 6.016
-    )
+        rows = np.column_stack(load_digits(return_X_y=True)).astype(np.uint8)
+    images, labels = rows[:, :-1].reshape(-1, 8, 8), rows[:, -1].astype(np.int32)
+    return Source(np.ascontiguousarray(images), labels, 10, scale=1 / 6.016, shift=-4.884 / 6.016)
+
+
+def _digits_file() -> np.ndarray | None:
+    """scikit-learn's file of digits ``[1797, 65]``, read without importing scikit-learn: that takes a second."""
+    found = importlib.util.find_spec("sklearn")
+    for place in (found and found.submodule_search_locations) or ():
+        path = Path(place) / "datasets" / "data" / "digits.csv.gz"
+        if path.is_file():
+            return np.loadtxt(path, delimiter=",", dtype=np.uint8)
+    return None
 
 
 def _npz(path: Path) -> Source:

@@ -144,7 +144,9 @@ def serve(app: Path, grid: Any, out: Path) -> None:
         if missing:
             events.say(f"never heard of: client {', '.join(missing)}; the table is without them")
         save_arrays(out / "federation.safetensors", {"test": results[-1].data.test.counts}, {})
-        folder.finish(results)
+        for result in results:
+            folder.save_models(result)
+        folder.finish([result.outcome() for result in results])
         events.tell("finished")
     except Exception as error:  # whoever follows must not wait in vain
         known = isinstance(error, CgpflError)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.sharding import Mesh, PartitionSpec
 
 from cgpfl.batch import Batch
@@ -81,9 +82,19 @@ def client_bytes(model: Any, params: Tree, samples: int = 20) -> int:
         return nbytes(params)
     inputs = jnp.zeros((samples, *model.shape))
     batch = Batch(inputs, jnp.zeros(samples, jnp.int32), jnp.ones(samples))
-    steps = jax.make_jaxpr(model.loss)(params, batch).eqns
-    largest = max((math.prod(v.aval.shape) * 4 for step in steps for v in step.outvars), default=0)
+    made = _made(jax.make_jaxpr(model.loss)(params, batch).jaxpr)
+    largest = max((math.prod(aval.shape) * 4 for aval in made), default=0)
     return max(nbytes(params), 2 * largest if largest > inputs.nbytes else 0)
+
+
+def _made(program: Jaxpr) -> Iterator[Any]:
+    """The forms of all arrays that a program makes, those inside its loops, branches and calls included."""
+    for step in program.eqns:
+        yield from (v.aval for v in step.outvars)
+        for param in step.params.values():
+            for inner in param if isinstance(param, tuple) else (param,):
+                if isinstance(inner, ClosedJaxpr | Jaxpr):
+                    yield from _made(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner)
 
 
 def memory() -> int:

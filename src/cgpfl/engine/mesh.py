@@ -8,7 +8,9 @@ and its copies are dropped: nobody's result depends on how many devices there ar
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -18,9 +20,11 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from cgpfl.errors import CgpflError
-from cgpfl.tree import is_key
+from cgpfl.tree import is_key, plain, typed
 
 AXIS = "clients"
+LARGE = 1 << 20
+"""Bytes from which on a device's part of a leaf is a message of its own."""
 
 
 def a_device_a_core() -> None:
@@ -74,6 +78,58 @@ def put(tree: Any, sharding: NamedSharding) -> Any:
         return jax.make_array_from_callback(whole.shape, sharding, lambda at: whole[at])
 
     return jax.tree.map(one, tree)
+
+
+def gathered(tree: Any, mesh: Mesh | None) -> Any:
+    """Leaves ``[n, ...]``, each divided over the devices, whole on every one of them: in one message, if not large.
+
+    What a small message costs is waiting, so leaves of one width travel as one array of bits; a large one goes by
+    itself, without the copies that takes.
+    """
+    if mesh is None:
+        return tree
+
+    def here(tree: Any) -> Any:
+        leaves, structure = jax.tree.flatten(plain(tree))
+        whole: list[Any] = [None] * len(leaves)
+        messages: dict[Any, list[int]] = {}
+        for i, leaf in enumerate(leaves):
+            messages.setdefault(i if leaf.nbytes > LARGE else _bits(leaf.dtype), []).append(i)
+        for places in messages.values():
+            rows = [_as_bits(leaves[i]).reshape(leaves[i].shape[0], -1) for i in places]
+            joined = jax.lax.all_gather(jnp.concatenate(rows, axis=1), AXIS, tiled=True)
+            ends = list(itertools.accumulate(row.shape[1] for row in rows))
+            for i, part in zip(places, jnp.split(joined, ends[:-1], axis=1), strict=True):
+                whole[i] = _from_bits(part.reshape(part.shape[0], *leaves[i].shape[1:]), leaves[i].dtype)
+        return typed(jax.tree.unflatten(structure, whole), tree)
+
+    own, same = PartitionSpec(AXIS), PartitionSpec()
+    each: Any = jax.shard_map(here, mesh=mesh, in_specs=(own,), out_specs=same, check_vma=False)
+    return each(tree)
+
+
+def _bits(dtype: Any) -> Any:
+    """The unsigned integers that hold the bits of a dtype."""
+    return jnp.dtype(jnp.uint32 if dtype == jnp.bool_ else f"uint{8 * dtype.itemsize}")
+
+
+def _as_bits(leaf: Any) -> Any:
+    if leaf.dtype == jnp.bool_:
+        return leaf.astype(jnp.uint32)
+    return jax.lax.bitcast_convert_type(leaf, _bits(leaf.dtype))
+
+
+def _from_bits(leaf: Any, dtype: Any) -> Any:
+    return leaf.astype(dtype) if dtype == jnp.bool_ else jax.lax.bitcast_convert_type(leaf, dtype)
+
+
+def on_each(f: Callable[..., Any], args: Any, mesh: Mesh | None) -> Any:
+    """``f(*args)`` computed by every device for itself, without a message: all have the same ``args``."""
+    if mesh is None:
+        return f(*args)
+    same = PartitionSpec()
+    each: Any = jax.shard_map(f, mesh=mesh, in_specs=same, out_specs=same, check_vma=False)
+    return each(*args)
 
 
 def to_host(tree: Any, mesh: Mesh) -> Any:

@@ -28,6 +28,23 @@ class Part(NamedTuple):
     counts: Array
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What every engine takes: how long a run is, and how its rounds are drawn and computed."""
+
+    rounds: int
+    seed: int = 0
+    eval_every: int = 1
+    participation: float = 1.0
+    """Share of the clients asked in a round."""
+    dropout: float = 0.0
+    """Chance that one of them does not answer."""
+    clients_per_block: int = 0
+    """Clients computed at once; 0 = what fits."""
+    precision: str = "default"
+    """Of the clients' products, see :mod:`cgpfl.engine.precision`."""
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Arrays:

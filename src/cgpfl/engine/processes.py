@@ -77,8 +77,12 @@ def watched(where: Callable[[], str], how: str) -> Iterator[None]:
     """An error of JAX inside means, with several processes, that one of them is gone: say so, and ``how`` to go on."""
     try:
         yield
-    except jax.errors.JaxRuntimeError as error:
-        if not several() or "RESOURCE_EXHAUSTED" in str(error):
+    except CgpflError:
+        raise
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        # Between two blocks JAX says it by a ValueError.
+        ours = isinstance(error, ValueError) and not any(name in str(error) for name in ("Gloo", "NCCL"))
+        if not several() or ours or "RESOURCE_EXHAUSTED" in str(error):
             raise
         text = " ".join(str(error).split())[:120]
         raise LostError(f"{where()}: another process was lost ({text}); {how}") from error

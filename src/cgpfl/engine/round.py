@@ -18,7 +18,8 @@ from jax.sharding import Mesh
 from cgpfl.algorithms import Cohort, Task
 from cgpfl.engine.blocks import over_devices, over_servers
 from cgpfl.engine.evaluate import evaluate_client
-from cgpfl.engine.mesh import everywhere, filled, split
+from cgpfl.engine.mesh import everywhere, filled, gathered, on_each, split
+from cgpfl.engine.precision import computed
 from cgpfl.engine.problem import (
     Arrays,
     Keys,
@@ -54,6 +55,7 @@ class Static(NamedTuple):
     drops: bool  # whether a client that was asked may not answer
     together: str = ""  # several runs in one program: a key of ARRAYS_AXES, or "" for one run
     mesh: Mesh | None = None  # the devices that share the clients, if several
+    precision: str = "default"  # of the clients' products: one of PRECISIONS
 
 
 ARRAYS_AXES: dict[str, Any] = {
@@ -113,12 +115,19 @@ def clients_work(
     ids, before, counts = pick(arrays.ids), pick(state.clients), pick(arrays.train.counts)
     args = (ids, before, pick(arrays.train.rows), counts)
     shared = Shared(method, task, arrays.samples(), keys, state.server, dropout)
-    uploads, after, answered, finite = over_devices(work, shared, args, static.block, static.mesh)
+    each = computed(work, static.precision)
+    uploads, after, answered, finite = over_devices(each, shared, args, static.block, static.mesh)
     clients = after if everyone else jax.tree.map(lambda all_, new: all_.at[at].set(new), state.clients, asked(after))
-    uploads, ids, weights = asked((uploads, ids, jnp.where(answered, counts, 0)))
-    if nbytes(uploads) <= GATHERED:
-        uploads = _everywhere(uploads, static.mesh)
+    seen = (uploads, ids, jnp.where(answered, counts, 0), finite)
+    if is_gathered(uploads, static.mesh):
+        seen = gathered(seen, static.mesh)
+    uploads, ids, weights, finite = asked(seen)
     return Work(uploads, clients, Cohort(ids, weights), finite.all())
+
+
+def is_gathered(uploads: Tree, mesh: Mesh | None) -> bool:
+    """Whether every device gets all ``uploads`` of a round, and makes the server's step for itself."""
+    return mesh is not None and nbytes(uploads) <= GATHERED
 
 
 def evaluate(
@@ -133,7 +142,7 @@ def evaluate(
 
     args = (arrays.ids, state.clients, arrays.train, arrays.test, arrays.validation)
     shared = Shared(method, task, arrays.samples(), keys, state.server)
-    record = over_devices(one, shared, args, static.block, static.mesh)
+    record = over_devices(computed(one, static.precision), shared, args, static.block, static.mesh)
     record = {name: values[: static.clients] for name, values in record.items()}
     report = method.report(state.server)
     if "context" in report:  # by client id → by place in the table
@@ -159,7 +168,10 @@ def program(method: Any, task: Task, arrays: Arrays, keys: Keys, dropout: Array,
     """
 
     def aggregate(method: Any, state: State, work: Work, key: Array) -> Any:
-        return method.aggregate(state.server, work.uploads, work.cohort, key)
+        args = (method, state.server, work.uploads, work.cohort, key)
+        if is_gathered(work.uploads, static.mesh):  # said so, or XLA would divide each of its small steps
+            return on_each(lambda method, *seen: method.aggregate(*seen), args, static.mesh)
+        return method.aggregate(*args[1:])
 
     if not static.together:
         task = with_public(task, arrays)

@@ -20,8 +20,10 @@ from cgpfl.algorithms import Task
 from cgpfl.engine.blocks import auto_block, client_bytes, record_capacity
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.mesh import everywhere, filled, put, row_of_devices, split, to_host
+from cgpfl.engine.precision import computed
 from cgpfl.engine.problem import (
     Arrays,
+    Plan,
     client_keys,
     cohort_size,
     host,
@@ -62,44 +64,31 @@ class Simulation:
         data: Any,
         model: Any,
         *,
-        rounds: int,
-        seed: int = 0,
-        eval_every: int = 1,
-        participation: float = 1.0,
-        dropout: float = 0.0,
-        clients_per_block: int = 0,
         devices: int = 1,
+        **settings: Any,
     ) -> None:
+        """``settings``: the fields of a :class:`~cgpfl.engine.problem.Plan`."""
         use_compilation_cache()
-        self.method, self.rounds, self.eval_every = method, rounds, eval_every
+        plan = Plan(**settings)
+        self.method, self.rounds, self.eval_every = method, plan.rounds, plan.eval_every
         mesh = row_of_devices(devices)
-        self._on_one_device = partial(
-            Simulation,
-            method,
-            data,
-            model,
-            rounds=rounds,
-            seed=seed,
-            eval_every=eval_every,
-            participation=participation,
-            dropout=dropout,
-            clients_per_block=clients_per_block,
-        )
+        self._on_one_device = partial(Simulation, method, data, model, **settings)
         self.arrays = on_device(data, mesh=mesh)
-        self.keys = keys_of(seed)
+        self.keys = keys_of(plan.seed)
         self.task = make_task(model, self.keys, data.clients)
         if mesh is not None:
             self.keys, self.task = put((self.keys, self.task), everywhere(mesh))
-        self.dropout = np.float32(dropout)
-        cohort = cohort_size(participation, data.clients)
+        self.dropout = np.float32(plan.dropout)
+        cohort = cohort_size(plan.participation, data.clients)
         own = filled(cohort, mesh) // (1 if mesh is None else mesh.size)
         self.static = Static(
             clients=data.clients,
             cohort=cohort,
-            drops=dropout > 0,
-            block=clients_per_block or auto_block(client_bytes(model, self.task.initial), own),
-            capacity=record_capacity(rounds, eval_every, data.clients),
+            drops=plan.dropout > 0,
+            block=plan.clients_per_block or auto_block(client_bytes(model, self.task.initial), own),
+            capacity=record_capacity(plan.rounds, plan.eval_every, data.clients),
             mesh=mesh,
+            precision=plan.precision,
         )
 
     def start(self) -> State:
@@ -107,14 +96,17 @@ class Simulation:
         state: State = begin(self.method, self.task, self.arrays, self.keys, self.static.together, self.static.mesh)
         return state
 
-    def compile(self) -> None:
-        """Compile the programs into the compilation cache, without running them (from another thread, say)."""
+    def compile(self) -> Any:
+        """Compile the programs into the compilation cache, without running them (from another thread, say).
+
+        Returns the compiled block of rounds.
+        """
         parts = (self.method, self.task, self.arrays, self.keys)
         of = (self.static.together, self.static.mesh)
         begin.lower(*parts, *of).compile()
         state = begin.eval_shape(*parts, *of)
         schedule = tuple(np.int32(0) for _ in range(4))
-        advance.lower(*parts, state, schedule, self.dropout, self.static).compile()
+        return advance.lower(*parts, state, schedule, self.dropout, self.static).compile()
 
     def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:
         """Run rounds ``start``..``stop`` (counted from 0, stop exclusive; ``state`` is used up).
@@ -187,7 +179,8 @@ class Simulation:
         client = jax.tree.map(lambda v: v[i], state.clients)
         view = self.arrays.view(self.arrays.train.rows[i], self.arrays.train.counts[i])
         message = self.method.send(state.server, self.arrays.ids[i])
-        return self.method.personal(with_public(self.task, self.arrays), message, client, view, own.personal)
+        personal = computed(self.method.personal, self.static.precision)
+        return personal(with_public(self.task, self.arrays), message, client, view, own.personal)
 
 
 def traffic_of(method: Any, task: Task, arrays: Arrays, server: Any, client: Any) -> Traffic:

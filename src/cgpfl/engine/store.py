@@ -65,6 +65,8 @@ class Store:
             if array.size == 0 or not len(ids):
                 continue  # nothing can be mapped
             file = np.load(folder / f"{i}.npy", mmap_mode="r")
+            if file.dtype.kind == "V" and file.dtype.itemsize == array.dtype.itemsize:
+                file = file.view(array.dtype)  # NumPy's files have no name for bfloat16 and its kind
             if file.shape != (len(ids), *array.shape[1:]):
                 raise ValueError(f"{folder / f'{i}.npy'} has shape {file.shape}")
             for start in range(0, len(ids), CHUNK):
@@ -78,6 +80,6 @@ def _write(path: Path, array: np.ndarray, rows: np.ndarray) -> None:
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
         for start in range(0, len(rows), CHUNK):
-            file.write(np.ascontiguousarray(array[rows[start : start + CHUNK]]).data)
+            file.write(array[rows[start : start + CHUNK]].tobytes())
         file.flush()
         os.fsync(file.fileno())

@@ -19,10 +19,12 @@ from jax import Array
 from cgpfl.algorithms import Task
 from cgpfl.engine.blocks import auto_block, client_bytes
 from cgpfl.engine.cache import use_compilation_cache
+from cgpfl.engine.precision import computed
 from cgpfl.engine.problem import (
     Arrays,
     Keys,
     Part,
+    Plan,
     client_keys,
     cohort_size,
     draw_cohort,
@@ -111,24 +113,20 @@ class Streamed:
         data: Any,
         model: Any,
         *,
-        rounds: int,
-        seed: int = 0,
-        eval_every: int = 1,
-        participation: float = 1.0,
-        dropout: float = 0.0,
-        clients_per_block: int = 0,
         folder: Path | None = None,
+        **settings: Any,
     ) -> None:
-        """``folder``: keep personal states in a file there, not in memory."""
+        """``folder``: keep personal states in a file there, not in memory. ``settings``: the fields of a Plan."""
         use_compilation_cache()
-        self.method, self.data, self.rounds, self.eval_every = method, data, rounds, eval_every
+        plan = Plan(**settings)
+        self.method, self.data, self.rounds, self.eval_every = method, data, plan.rounds, plan.eval_every
         self.folder = folder
-        self.keys = keys_of(seed)
+        self.keys = keys_of(plan.seed)
         self.task = make_task(model, self.keys, data.clients)
-        self.dropout = np.float32(dropout)
+        self.dropout = np.float32(plan.dropout)
         size = client_bytes(model, self.task.initial)
-        self.static = self._program(cohort_size(participation, data.clients), dropout > 0, clients_per_block, size)
-        self._evaluation = self._program(min(EVALUATED, data.clients), False, clients_per_block, size)
+        self.static = self._program(cohort_size(plan.participation, data.clients), plan.dropout > 0, plan, size)
+        self._evaluation = self._program(min(EVALUATED, data.clients), False, plan, size)
         self._ids = jnp.asarray(data.ids)
 
     def start(self) -> State:
@@ -197,11 +195,12 @@ class Streamed:
         own = client_keys(round_keys(keys, self.rounds - 1), arrays.ids[0])
         view = arrays.view(arrays.train.rows[0], arrays.train.counts[0])
         message = self.method.send(state.server, arrays.ids[0])
-        return self.method.personal(task, message, client, view, own.personal)
+        personal = computed(self.method.personal, self.static.precision)
+        return personal(task, message, client, view, own.personal)
 
-    def _program(self, clients: int, drops: bool, block: int, size: int) -> Static:
-        block = block or auto_block(size, clients)
-        return Static(clients=clients, cohort=clients, drops=drops, block=block, capacity=1)
+    def _program(self, clients: int, drops: bool, plan: Plan, size: int) -> Static:
+        block = plan.clients_per_block or auto_block(size, clients)
+        return Static(clients, cohort=clients, drops=drops, block=block, capacity=1, precision=plan.precision)
 
     def _first(self, keys: Keys) -> tuple[Any, Any]:
         """A client's and the server's first state."""

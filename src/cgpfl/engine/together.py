@@ -17,8 +17,8 @@ import numpy as np
 from cgpfl.data import FederatedData
 from cgpfl.data.federated import Table
 from cgpfl.engine.blocks import SHARE_OF_MEMORY, auto_block, client_bytes, memory, record_capacity
-from cgpfl.engine.problem import Arrays, keys_of, make_task, on_device
-from cgpfl.engine.round import State, Static
+from cgpfl.engine.problem import Arrays, Plan, keys_of, make_task, on_device
+from cgpfl.engine.round import State
 from cgpfl.engine.simulate import Simulation
 from cgpfl.tree import nbytes, plain, take
 
@@ -38,16 +38,12 @@ class Together(Simulation):
         self,
         runs: Sequence[Run],
         model: Any,
-        *,
-        rounds: int,
-        eval_every: int = 1,
-        participation: float = 1.0,
-        dropout: float = 0.0,
-        clients_per_block: int = 0,
+        **settings: Any,
     ) -> None:
+        """``settings``: the fields of a :class:`~cgpfl.engine.problem.Plan`, but the seed: each run has its own."""
         first = runs[0]
-        settings: dict[str, Any] = {"eval_every": eval_every, "participation": participation, "dropout": dropout}
-        super().__init__(first.method, padded([first.data])[0], model, rounds=rounds, seed=first.seed, **settings)
+        super().__init__(first.method, padded([first.data])[0], model, seed=first.seed, **settings)
+        plan = Plan(**settings)
         self.runs = list(runs)
         same = all(r.data is first.data for r in runs)
         one_set = same_samples([r.data for r in runs])
@@ -62,12 +58,9 @@ class Together(Simulation):
         clients, cohort = len(runs) * first.data.clients, self.static.cohort
         one = jax.tree.map(lambda v: v[0], self.task.initial)
         fit = auto_block(len(runs) * client_bytes(model, one), cohort)
-        self.static = Static(
-            clients=first.data.clients,
-            cohort=cohort,
-            drops=self.static.drops,
-            block=clients_per_block or fit,
-            capacity=record_capacity(rounds, eval_every, clients),
+        self.static = self.static._replace(
+            block=plan.clients_per_block or fit,
+            capacity=record_capacity(plan.rounds, plan.eval_every, clients),
             together="same" if same else "split" if one_set else "own",
         )
 

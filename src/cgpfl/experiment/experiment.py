@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import Experiment, from_dict, read_toml, to_toml
 from cgpfl.experiment.events import EVENTS, Callback, JsonLines, opening, told
 from cgpfl.experiment.folder import RunFolder, parameters
-from cgpfl.experiment.result import Result
+from cgpfl.experiment.result import Outcome
 from cgpfl.experiment.run import Progress, checked, interrupts, run_method
 from cgpfl.files import write
 from cgpfl.models import Model, as_model
@@ -26,7 +27,8 @@ class Finished:
     """A finished experiment."""
 
     folder: Path
-    results: list[Result]
+    results: list[Outcome]
+    """One a method; its models are in its folder."""
     summary: dict[str, Any]
 
 
@@ -96,7 +98,7 @@ def _run(
     callbacks: Sequence[Callback],
 ) -> Finished:
     by_the_first(lambda: folder.write_split(data))
-    results = []
+    results: list[Outcome] = []
     summary: dict[str, Any] = {}
     config = experiment.complete(data, parameters(model.settings()))
     everyone: tuple[Callback, ...] = (JsonLines(folder.path / EVENTS), *callbacks)
@@ -115,6 +117,8 @@ def _run(
                     stop=stop,
                     checkpoint_seconds=experiment.checkpoint_seconds,
                 )
-                results.append(result)
+                by_the_first(partial(folder.save_models, result))
+                results.append(result.outcome())
+                del result  # its personal states and samples make room for the next method's
         by_the_first(lambda: summary.update(folder.finish(results)))
     return Finished(folder.path, results, summary)

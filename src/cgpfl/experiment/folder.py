@@ -4,7 +4,7 @@ config.toml        complete and re-runnable
 split.txt          hash of samples, labels and tables
 federation.safetensors   who holds which labels (see facts.py)
 events.jsonl       what happened, as it happened (see events.py)
-metrics.parquet    one row a method, client and evaluated round
+metrics.parquet    one row a method, client and evaluated round (of very many some rounds, the last among them)
 history.csv        one row a method and evaluated round
 summary.json       the figures people quote
 figures/*.png
@@ -29,7 +29,7 @@ from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.files import save_arrays, write
 
 if TYPE_CHECKING:
-    from cgpfl.experiment.result import Result
+    from cgpfl.experiment.result import Outcome, Result
 
 
 class RunFolder:
@@ -84,13 +84,15 @@ class RunFolder:
         about = {"round": result.rounds, "records": len(result.records.rounds), "seconds": result.seconds, "run": {}}
         self.method(result.label).save(result.state, about, result.records)
 
-    def finish(self, results: Sequence[Result]) -> dict[str, Any]:
-        """Write metrics, history, models' places, summary and figures; returns the summary."""
+    def save_models(self, result: Result) -> None:
+        """Note where a method's models are, for its report (see facts.py)."""
+        if (found := facts.models(result)) is not None:
+            save_arrays(self.method(result.label).path / "models.safetensors", *found)
+
+    def finish(self, results: Sequence[Outcome]) -> dict[str, Any]:
+        """Write metrics, history, summary and figures; returns the summary."""
         if not results:
             return {}
-        for result in results:
-            if (found := facts.models(result)) is not None:
-                save_arrays(self.method(result.label).path / "models.safetensors", *found)
         with_label = [r.history.assign(method=r.label) for r in results]
         history = pd.concat(with_label, ignore_index=True)
         columns = ["method", *(c for c in history.columns if c != "method")]
@@ -107,11 +109,11 @@ class RunFolder:
         return summary
 
 
-def summarise(results: Sequence[Result]) -> dict[str, Any]:
+def summarise(results: Sequence[Outcome]) -> dict[str, Any]:
     """The content of ``summary.json``."""
     data = results[0].data
     return {
-        "methods": {r.label: finite(r.summary()) for r in results},
+        "methods": {r.label: finite(r.summary) for r in results},
         "data": data.summary(),
         "model": {"name": type(results[0].model).__name__.lower(), **results[0].model.settings()},
         "seed": results[0].seed,

@@ -78,11 +78,20 @@ class Records:
         known = [e for e in range(len(self.rounds)) if np.isfinite(self.values["correct"][e]).any()]
         return pd.DataFrame([self.row(e, n, prox, cost) for e in known])
 
+    def at_most(self, values: int) -> Records:
+        """These evaluations; or the last and others evenly before it, so that no record has over ``values`` values."""
+        each = len(self.values["correct"][0]) if self.rounds else 1
+        count, there = max(1, values // each), len(self.rounds)
+        if there <= count:
+            return self
+        kept = np.linspace(there - 1, 0, count).round().astype(int)[::-1]
+        return Records([self.rounds[e] for e in kept], {k: v[kept] for k, v in self.values.items()})
+
     def clients(self, n: np.ndarray, label: str) -> pd.DataFrame:
         """One row a client and evaluated round, in long form; none where a node could not be evaluated."""
         each = len(n)
         frame: dict[str, Any] = {
-            "method": pd.Categorical([label] * (each * len(self.rounds))),
+            "method": pd.Categorical.from_codes(np.zeros(each * len(self.rounds), np.int8), pd.Index([label])),
             "round": np.repeat(np.asarray(self.rounds, np.int32), each),
             "client": np.tile(np.arange(each, dtype=np.int32), len(self.rounds)),
             "n": np.tile(n.astype(np.int32), len(self.rounds)),

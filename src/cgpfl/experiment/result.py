@@ -86,6 +86,25 @@ class PersonalModel:
         return self.logits(x).argmax(axis=-1)
 
 
+MOST_ROWS = 2_000_000
+"""Of one method in ``metrics.parquet``: 20 evaluations of 100,000 clients, some 50 MB. All are in its records."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run folder and a table need of a :class:`Result`: figures, without models and samples' copies."""
+
+    label: str
+    seed: int
+    data: FederatedData
+    model: Any
+    summary: dict[str, Any]
+    history: pd.DataFrame
+    clients: pd.DataFrame
+    """As :attr:`Result.clients`, in at most MOST_ROWS rows."""
+    message: str | None
+
+
 @dataclass(frozen=True)
 class Result:
     """One method's run: figures first, everything behind them on demand."""
@@ -187,6 +206,12 @@ class Result:
             "seconds": round(self.seconds, 3),
         }
 
+    def outcome(self) -> Outcome:
+        """The figures alone: nothing of it keeps personal states or a device's memory."""
+        clients = self.records.at_most(MOST_ROWS).clients(self.data.test.counts, self.label)
+        figures = (self.summary(), self.history, clients, self.message)
+        return Outcome(self.label, self.seed, self.data, self.model, *figures)
+
     def save(self, folder: str | Path) -> Path:
         """Write the result as a run folder (which must not exist yet); returns its path."""
         from cgpfl.experiment.folder import RunFolder
@@ -194,7 +219,8 @@ class Result:
         run = RunFolder.create(Path(folder))
         run.write_split(self.data)
         run.save_result(self)
-        run.finish([self])
+        run.save_models(self)
+        run.finish([self.outcome()])
         return run.path
 
     def __repr__(self) -> str:

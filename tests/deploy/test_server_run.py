@@ -50,7 +50,10 @@ def test_a_run_folder_like_a_simulations(app, tmp_path):
     assert summary["methods"]["cgpfl"]["contexts"]["k"] == 2
     assert happened(out, "finished")
     assert (out / "figures").is_dir()
-    assert '"fedavg"' in write_report([out], out / "report.html").read_text()
+    page = write_report([out], out / "report.html").read_text()
+    assert '"fedavg"' in page
+    assert "cgpfl deploy run APP" in page
+    assert "the same numbers again" not in page
     new = cgpfl("personalize", out, "--method", "cgpfl", "--data", app / "trial-data" / "0", "--out", tmp_path / "new")
     assert "← chosen" in new.stdout
     assert (

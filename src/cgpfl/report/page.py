@@ -219,6 +219,8 @@ def settings(path: Path, run: dict[str, Any]) -> str:
     ]
     if run["state"] != "finished":
         lines.append(f"cgpfl resume {path}")
+    if "[deploy]" in run["config"].splitlines():
+        lines = [f"cgpfl deploy run APP --out {path}-again    # on its nodes; APP: the folder it was started from"]
     split = run["data"].get("split_hash")
     same = (
         f"<p class='quiet'>Hash of the split: {escape(split)}; the same hash is the same problem.</p>" if split else ""

@@ -167,6 +167,32 @@ def test_more_correct_answers_than_samples_are_refused(four, model, tmp_path):
     assert "correct is 1e+06 of" in found.happened[-1].refused[0]
 
 
+def test_an_evaluation_has_the_numbers_that_are_expected_and_no_others(four, model, tmp_path):
+    def more(order, answer):
+        answer.metric_records["metrics"]["invented"] = 1.0
+        return answer
+
+    def less(order, answer):
+        answer.metric_records["metrics"].pop("loss", None)
+        return answer
+
+    found = ran(get_method("fedavg"), four, model, tmp_path, behave={0: more, 1: less})
+    assert {"correct", "loss", "train_loss"} <= set(found.records[-1])
+    assert "invented" not in found.records[-1]
+    assert np.isnan(found.records[-1]["loss"]).tolist() == [True, True, False, False]
+    assert "has measured" in found.happened[-1].refused[0]
+
+
+def test_a_nodes_words_are_one_short_line(four, model, tmp_path):
+    def shout(order, answer):
+        return said(answer, problem="a\nb\x1b[31m" + "c" * 1000)
+
+    found = ran(get_method("fedavg"), four, model, tmp_path, behave={0: shout}, rounds=1)
+    line = next(line for line in found.lines if "client 0: refused" in line)
+    assert line.startswith("client 0: refused, a b[31mccc")
+    assert len(line) < 250
+
+
 def test_too_few_answers_repeat_the_round_without_a_trace(four, model, tmp_path):
     # Three of four answers are lost in the first try of round 2; clients have trained it then, and train it again.
     method, tries = get_method("cgpfl"), []

@@ -21,6 +21,8 @@ HEADER = 1024
 """Bytes that NumPy's format adds to an array, at most."""
 POLL = (0.05, 0.5)
 """Seconds between two looks for answers, at first and at most."""
+NEWS = 30.0
+"""Seconds between two words to whoever waits."""
 
 
 def from_record(record: ArrayRecord, like: Any) -> dict[str, np.ndarray]:
@@ -62,13 +64,16 @@ class Link:
 
     def wait(self, seconds: float, enough: int) -> list[int]:
         """Wait for all clients, at most ``seconds``, longer only for ``enough`` of them → who is there."""
-        began, pause = time.monotonic(), POLL[0]
+        began, pause, told = time.monotonic(), POLL[0], time.monotonic()
         while True:
             self._meet()
             there = self.there()
-            late = time.monotonic() - began > seconds
-            if len(there) == self.clients or (late and len(there) >= enough):
+            now = time.monotonic()
+            if len(there) == self.clients or (now - began > seconds and len(there) >= enough):
                 return there
+            if now - told > NEWS:
+                told = now
+                self.tell(f"waiting for nodes: {len(there)} of {self.clients} are here, {enough} are needed")
             time.sleep(pause)
             pause = min(2 * pause, POLL[1])
 
@@ -100,7 +105,7 @@ class Link:
                 if client is None or reply.metadata.src_node_id != self.claims[client]:
                     continue
                 if reply.has_error():
-                    self.tell(f"client {client}: no answer ({reply.error.reason or reply.error.code})")
+                    self.tell(f"client {client}: no answer ({_line(reply.error.reason or reply.error.code)})")
                     continue
                 try:
                     found[client] = _answer(reply.content)
@@ -134,15 +139,15 @@ class Link:
 
     def _claim(self, node: int, reply: Message) -> None:
         if reply.has_error():
-            self.tell(f"a node did not say which client it is ({reply.error.reason or reply.error.code})")
+            self.tell(f"a node did not say which client it is ({_line(reply.error.reason or reply.error.code)})")
             return
         said: Any = reply.content.config_records.get("client", {})
-        client, problem = said.get("id"), str(said.get("problem", ""))
+        client, problem = said.get("id"), _line(said.get("problem", ""))
         if problem:
             self.tell(f"a node cannot take part: {problem}")
             self._refused.add(node)
         elif not isinstance(client, int) or not 0 <= client < self.clients:
-            self.tell(f"a node says it is client {client!r}; there are 0..{self.clients - 1}")
+            self.tell(f"a node says it is client {_line(client)}; there are 0..{self.clients - 1}")
             self._refused.add(node)
         elif client in self.claims:
             self.tell(f"a second node says it is client {client}; refused")
@@ -158,7 +163,7 @@ def _answer(content: RecordDict) -> Answer:
         said, metrics = content.config_records["said"], content.metric_records["metrics"]
         upload = content.array_records["upload"]
         if problem := said.get("problem", ""):
-            raise RefusedError(str(problem))
+            raise RefusedError(_line(problem))
         return Answer(
             train=_whole(said, "train"),
             samples=_whole(said, "samples"),
@@ -169,6 +174,11 @@ def _answer(content: RecordDict) -> Answer:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RefusedError(f"an answer without {error}") from error
+
+
+def _line(text: Any) -> str:
+    """What a node said, as one short line: it goes to the log."""
+    return "".join(c for c in " ".join(str(text).split()) if c.isprintable())[:200]
 
 
 def _whole(said: ConfigRecord, name: str) -> int:

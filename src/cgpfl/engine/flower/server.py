@@ -17,11 +17,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cgpfl.algorithms import ClientData, Cohort
+from cgpfl.algorithms import Cohort
 from cgpfl.engine.cache import use_compilation_cache
+from cgpfl.engine.evaluate import evaluate_message
 from cgpfl.engine.flower.orders import Order, RefusedError
 from cgpfl.engine.flower.wire import pack, unpack
-from cgpfl.engine.problem import cohort_size, draw_cohort, keys_of, make_task, round_keys
+from cgpfl.engine.problem import (
+    Arrays,
+    Part,
+    client_keys,
+    cohort_size,
+    draw_cohort,
+    keys_of,
+    make_task,
+    round_keys,
+)
 from cgpfl.engine.simulate import Traffic
 from cgpfl.errors import LostError
 from cgpfl.tree import nbytes
@@ -142,11 +152,29 @@ class Server:
         """The form of an upload, from a made-up client with one sample."""
 
         def one(task: Any, message: Any, key: Any) -> Any:
-            x, none = jnp.zeros((1, *self.shape), jnp.float32), jnp.zeros(1, jnp.int32)
-            data = ClientData(x, none, none, jnp.int32(1), jnp.float32(1), jnp.float32(0))
+            data = self._somebody.view(jnp.zeros(1, jnp.int32), jnp.int32(1))
             return self.method.train(task, message, self.method.init_client(task, key), data, key)[0]
 
         return jax.eval_shape(one, self.task, self.message_like, self.keys.setup)
+
+    @cached_property
+    def metric_names(self) -> list[str]:
+        """What an evaluation measures."""
+
+        def one(task: Any, message: Any, key: Any) -> Any:
+            part = Part(jnp.zeros(1, jnp.int32), jnp.int32(1))
+            client, parts = self.method.init_client(task, key), (part, part, None)
+            keys = client_keys(round_keys(self.keys, 0), jnp.int32(0))
+            return evaluate_message(self.method, task, self._somebody, message, client, parts, keys)
+
+        return sorted(jax.eval_shape(one, self.task, self.message_like, self.keys.setup))
+
+    @property
+    def _somebody(self) -> Arrays:
+        """A made-up client's data, for its form."""
+        one = Part(jnp.zeros((1, 1), jnp.int32), jnp.ones(1, jnp.int32))
+        x, y = jnp.zeros((1, *self.shape), jnp.float32), jnp.zeros(1, jnp.int32)
+        return Arrays(x, y, jnp.float32(1), jnp.float32(0), y, one, one, None, None)
 
     def traffic(self) -> Traffic:
         """Cost of one client in one round."""
@@ -230,7 +258,7 @@ class Server:
                     if now < 1 or (was and was != now):
                         raise RefusedError(f"says it has {now} {name} samples" + (f", before {was}" if was else ""))
                 if order.evaluate >= 0:
-                    _check_metrics(answer)
+                    _check_metrics(answer, self.metric_names)
                 if order.train >= 0:
                     uploads[i] = unpack(answer.upload(self.upload_like), self.upload_like, self.rules.largest)
                 good[i] = answer
@@ -252,8 +280,7 @@ class Server:
         return _AGGREGATE(self.method, state.server, stacked, of, key)
 
     def _record(self, state: Served, good: Mapping[int, Answer]) -> dict[str, np.ndarray]:
-        names = sorted({name for a in good.values() for name in a.metrics})
-        each = {name: np.full(self.clients, np.nan, np.float32) for name in names}
+        each = {name: np.full(self.clients, np.nan, np.float32) for name in self.metric_names}
         for i, answer in good.items():
             for name, value in answer.metrics.items():
                 each[name][i] = value
@@ -261,9 +288,9 @@ class Server:
         return {**each, **report, "answers": np.asarray(state.answers, np.int32)}
 
 
-def _check_metrics(answer: Answer) -> None:
-    if not answer.metrics:
-        raise RefusedError("comes without the evaluation")
+def _check_metrics(answer: Answer, names: list[str]) -> None:
+    if sorted(answer.metrics) != names:
+        raise RefusedError(f"has measured {', '.join(sorted(answer.metrics)) or 'nothing'}, not {', '.join(names)}")
     for name, value in answer.metrics.items():
         if not np.isfinite(value):
             raise RefusedError(f"{name} is not finite")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cgpfl.data import FederatedData
-from cgpfl.deploy.plan import EXPERIMENT, Deployment
+from cgpfl.deploy.plan import EXPERIMENT, Deployment, check_fits
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import Experiment, to_toml
 from cgpfl.experiment.folder import parameters
@@ -48,6 +48,7 @@ def write_app(
 
     Nodes reach nginx as ``host``:``port``; behind it, on loopback, the SuperLink has port ``inner``.
     """
+    check_fits(experiment, deploy, str(folder))
     if folder.exists() and any(folder.iterdir()):
         raise CgpflError(f"{folder}: exists already and is not empty; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)

@@ -77,3 +77,15 @@ def read_plan(path: Path) -> Plan:
     if deploy.minimum > deploy.clients:
         raise CgpflError(f"{path}: deploy: minimum = {deploy.minimum}: there are only {deploy.clients} clients")
     return Plan(values, deploy, path)
+
+
+def check_fits(experiment: Any, deploy: Deployment, where: str) -> None:
+    """Raise a one-line error where an experiment cannot be run on nodes."""
+    if experiment.dropout > 0:
+        raise CgpflError(f"{where}: dropout = {experiment.dropout:g}: is for simulations, nodes drop out themselves")
+    for label, method in experiment.methods().items():
+        if getattr(method, "needs_public", False):
+            raise CgpflError(f"{where}: {label}: needs samples that everybody has, which nodes have not")
+        if hasattr(method, "check"):
+            asked = max(1, round(experiment.participation * deploy.clients))
+            method.check(deploy.clients, experiment.rounds * asked, experiment.rounds)

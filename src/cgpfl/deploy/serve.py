@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cgpfl.data import Table
-from cgpfl.deploy.plan import EXPERIMENT, Plan, read_plan
+from cgpfl.deploy.plan import EXPERIMENT, Plan, check_fits, read_plan
 from cgpfl.engine.flower.link import Link
 from cgpfl.engine.flower.server import Happened, Rules, Served, Server
 from cgpfl.engine.round import State
@@ -161,16 +161,7 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 def check(plan: Plan) -> Experiment:
     """The experiment, if it can be deployed."""
     experiment = from_dict(plan.values, str(plan.where))
-    if experiment.dropout > 0:
-        raise CgpflError(
-            f"{plan.where}: dropout = {experiment.dropout:g}: is for simulations, nodes drop out themselves"
-        )
-    for label, method in experiment.methods().items():
-        if getattr(method, "needs_public", False):
-            raise CgpflError(f"{plan.where}: {label}: needs samples that everybody has, which nodes have not")
-        if hasattr(method, "check"):
-            asked = max(1, round(experiment.participation * plan.deploy.clients))
-            method.check(plan.deploy.clients, experiment.rounds * asked, experiment.rounds)
+    check_fits(experiment, plan.deploy, str(plan.where))
     plan.model()
     return experiment
 

@@ -22,6 +22,11 @@ def write(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name, too, survives a power cut
+    finally:
+        os.close(folder)
 
 
 def save_arrays(path: Path, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ def errand(app: Path, context: Context, order: dict[str, Any]) -> dict[str, Any]
     for name, value in own.items():
         if value == "":
             raise CgpflError(f"node config: has no {name}; start the node by: cgpfl deploy node")
-    asked = {name: order[name] for name in ("token", "base", "train", "evaluate")}
+    asked = {name: order[name] for name in ("token", "client", "base", "train", "evaluate")}
     return {"order": asked, "node": {"app": str(app), "label": order["label"], **own}}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,9 @@ from typing import Any
 from cgpfl.deploy.serve import EVENTS
 from cgpfl.errors import CgpflError, LostError
 from cgpfl.experiment.run import Progress
+
+START = 120.0
+"""Seconds in which a server must have said something."""
 
 
 def events(path: Path, since: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -23,7 +27,8 @@ def events(path: Path, since: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
             if not line.endswith(b"\n"):
                 return
             since += len(line)
-            yield since, json.loads(line)
+            with contextlib.suppress(ValueError):  # a line that a killed server did not finish
+                yield since, json.loads(line)
 
 
 def size(out: Path) -> int:
@@ -45,10 +50,10 @@ def follow(
 
     ``check`` is called now and then, and raises where waiting is in vain.
     """
-    heard = time.monotonic()
+    heard, anything = time.monotonic(), False
     while True:
         for place, event in events(out / EVENTS, since):
-            since, heard = place, time.monotonic()
+            since, heard, anything = place, time.monotonic(), True
             if event["kind"] == "say":
                 say(event["line"])
             elif event["kind"] == "progress":
@@ -58,6 +63,8 @@ def follow(
             elif event["kind"] == "finished":
                 return
         check()
+        if not anything and time.monotonic() - heard > START:
+            raise LostError(f"run {out}: the server did not begin within {START:g} s; can it write there?")
         if time.monotonic() - heard > silence:
             raise LostError(f"run {out}: nothing was heard of the server for {silence:.0f} s")
         time.sleep(0.1)

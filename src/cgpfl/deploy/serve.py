@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,15 +22,19 @@ from cgpfl.engine.flower.link import Link
 from cgpfl.engine.flower.server import Happened, Rules, Served, Server
 from cgpfl.engine.round import State
 from cgpfl.errors import CgpflError
+from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.config import Experiment, from_dict, to_toml
 from cgpfl.experiment.folder import RunFolder
 from cgpfl.experiment.records import Records, scores
 from cgpfl.experiment.result import Result
-from cgpfl.experiment.run import fingerprint
+from cgpfl.experiment.run import check_same, fingerprint
 from cgpfl.files import save_arrays, write
 
 EVENTS = "server.jsonl"
 """What happened, a line each, in the run folder."""
+LOCK = "server.lock"
+RELEASED = "released.txt"
+"""Clients whose nodes may be others from now on."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +115,28 @@ class _Engine:
         return self.server.traffic()
 
 
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Hold a run folder: two servers of one run would count everything twice."""
+    with (out / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CgpflError(f"run {out}: is being served already; follow it by: cgpfl deploy run") from error
+        yield
+
+
+def is_served(out: Path) -> bool:
+    """Whether a server is at work on a run folder of this machine."""
+    if not (out / LOCK).exists():
+        return False
+    try:
+        with alone(out):
+            return False
+    except CgpflError:
+        return True
+
+
 class Events:
     """Lines of JSON, appended; who follows the run reads them."""
 
@@ -117,8 +146,11 @@ class Events:
     def tell(self, kind: str, **facts: Any) -> None:
         """Write one."""
         line = json.dumps({"time": round(time.time(), 3), "kind": kind, **facts})
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        with self.path.open("ab+") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read(1) == b"\n" else "\n" + line  # the end of a server that was killed
+            file.write(line.encode() + b"\n")
 
     def say(self, line: str) -> None:
         """A line for people."""
@@ -130,28 +162,44 @@ def serve(app: Path, grid: Any, out: Path) -> None:
     """Serve every method of the app's experiment; go on where the run folder ``out`` ends."""
     plan = read_plan(app / EXPERIMENT)
     out.mkdir(parents=True, exist_ok=True)
-    events = Events(out / EVENTS)
-    try:
-        experiment = check(plan)
-        folder = RunFolder(out)
-        write(out / "config.toml", to_toml({**plan.values, "deploy": _plain(asdict(plan.deploy))}).encode())
-        link = Link(grid, plan.deploy.clients, _claims(folder), events.say)
-        events.tell("waiting", clients=plan.deploy.clients)
-        there = link.wait(plan.deploy.join, plan.deploy.minimum)
-        events.say(f"{len(there)} of {plan.deploy.clients} nodes are here")
-        results = [_run(plan, experiment, label, folder, link, events) for label in experiment.methods()]
-        missing = [str(i) for i in np.flatnonzero(results[-1].data.test.counts == 0)]
-        if missing:
-            events.say(f"never heard of: client {', '.join(missing)}; the table is without them")
-        save_arrays(out / "federation.safetensors", {"test": results[-1].data.test.counts}, {})
-        for result in results:
-            folder.save_models(result)
-        folder.finish([result.outcome() for result in results])
-        events.tell("finished")
-    except Exception as error:  # whoever follows must not wait in vain
-        known = isinstance(error, CgpflError)
-        events.tell("stopped", message=str(error) if known else f"the server failed: {type(error).__name__}: {error}")
-        raise
+    with alone(out):
+        events = Events(out / EVENTS)
+        try:
+            _serve(plan, grid, RunFolder(out), events)
+        except Exception as error:  # whoever follows must not wait in vain
+            known = isinstance(error, CgpflError)
+            events.tell(
+                "stopped", message=str(error) if known else f"the server failed: {type(error).__name__}: {error}"
+            )
+            raise
+
+
+def _serve(plan: Plan, grid: Any, folder: RunFolder, events: Events) -> None:
+    experiment, out = check(plan), folder.path
+    events.tell("waiting", clients=plan.deploy.clients)
+    for label, method in experiment.methods().items():
+        if folder.method(label).exists():  # before anything is written
+            check_same(folder.method(label).path, folder.method(label).facts()["run"], _made(plan, experiment, method))
+    write(out / "config.toml", to_toml({**plan.values, "deploy": _plain(asdict(plan.deploy))}).encode())
+    link = Link(grid, plan.deploy.clients, _claims(folder), events.say)
+    there = link.wait(plan.deploy.join, plan.deploy.minimum)
+    events.say(f"{len(there)} of {plan.deploy.clients} nodes are here")
+    results = [_run(plan, experiment, label, folder, link, events) for label in experiment.methods()]
+    missing = [str(i) for i in np.flatnonzero(results[-1].data.test.counts == 0)]
+    if missing:
+        events.say(f"never heard of: client {', '.join(missing)}; the table is without them")
+    save_arrays(out / "federation.safetensors", {"test": results[-1].data.test.counts}, {})
+    for result in results:
+        folder.save_models(result)
+    folder.finish([result.outcome() for result in results])
+    events.tell("finished")
+
+
+def _made(plan: Plan, experiment: Experiment, method: Any) -> dict[str, Any]:
+    """What a checkpoint must have in common with the run that continues it."""
+    agreed = _plain(asdict(plan.deploy))
+    own = {f"deploy.{k}": agreed[k] for k in ("clients", "shape", "classes", "scale", "shift", "test")}
+    return fingerprint(method, plan.model(), experiment) | own
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -167,11 +215,13 @@ def check(plan: Plan) -> Experiment:
 
 
 def _claims(folder: RunFolder) -> dict[int, int]:
-    """Which node was which client, in the newest checkpoint."""
+    """Which node was which client, in the newest checkpoint, without clients that were released."""
     newest: dict[int, int] = {}
+    note = folder.path / RELEASED
+    released = {int(line) for line in note.read_text().split()} if note.exists() else set()
     for label in folder.labels():
         saved = folder.method(label).facts().get("deployed", {}).get("claims", {})
-        newest |= {int(client): int(node) for client, node in saved.items()}
+        newest |= {int(client): int(node) for client, node in saved.items() if int(client) not in released}
     return newest
 
 
@@ -191,9 +241,8 @@ def _run(plan: Plan, experiment: Experiment, label: str, folder: RunFolder, link
         tell=events.say,
     )
     place, link.label = folder.method(label), label
-    what = fingerprint(method, plan.model(), experiment)
-    what |= {f"deploy.{k}": _plain(asdict(deploy))[k] for k in ("clients", "shape", "classes", "scale", "shift")}
-    state, records, before = _begin(server, place, what)
+    what = _made(plan, experiment, method)
+    state, records, before = _begin(server, place)
     began, saved = time.perf_counter() - before, len(records.rounds)
 
     def save() -> None:
@@ -261,16 +310,11 @@ def _whole(state: Served) -> State:
     return State(state.server, (), jnp.int32(state.answers), jnp.int32(-1))
 
 
-def _begin(server: Server, place: Any, what: dict[str, Any]) -> tuple[Served, Records, float]:
+def _begin(server: Server, place: MethodFolder) -> tuple[Served, Records, float]:
     start = server.start()
     if not place.exists():
         return start, Records(), 0.0
-    like = State(server.shapes(), (), jnp.int32(0), jnp.int32(0))
-    state, facts, records = place.load(like)
-    for name in what | facts["run"]:
-        was, now = facts["run"].get(name), what.get(name)
-        if was != now:
-            raise CgpflError(f"checkpoint {place.path}: was run with {name} = {was!r}, now {now!r}; start a new run")
+    state, facts, records = place.load(State(server.shapes(), (), jnp.int32(0), jnp.int32(0)))
     known = facts["deployed"]
     counts = {name: np.asarray(known[name], np.int32) for name in ("heard", "samples", "tests")}
     served = replace(

@@ -40,7 +40,7 @@ class Here(Grid):
                     own = only(data, client)
                     return Node(methods[label], model, own, client, data.clients, seed, folder / str(client))
 
-                asked = {name: order[name] for name in ("token", "base", "train", "evaluate")}
+                asked = {name: order[name] for name in ("token", "client", "base", "train", "evaluate")}
                 return answer(load, {"order": asked, "node": order["label"]}, arrays)
 
             self.join(node, node - 1, client_app(work))

@@ -56,8 +56,9 @@ def _do(work: Work, message: Message, context: Context) -> Message:
     }
     try:
         facts, upload = work(context, order, arrays)
-    except CgpflError as error:
-        facts, upload = {"private": str(error)}, {}
+    except Exception as error:
+        known = isinstance(error, CgpflError)
+        facts, upload = {"private": str(error) if known else f"{type(error).__name__}: {error}"}, {}
     said: dict[str, Any] = {"train": order["train"], "samples": 0, "tests": 0, "anew": False, "problem": ""}
     if private := facts.pop("private", ""):
         # What a node finds wrong with its own files is nobody else's business.

@@ -37,34 +37,49 @@ def call(
 
     ``loader``, "module:function", makes the node from the facts, in the worker.
     """
-    connection = _connected(place, loader)
-    try:
-        connection.settimeout(seconds)
-        put(connection, to_bytes(facts, arrays))
-        return from_bytes(take(connection))
-    except TimeoutError as error:
-        _end(connection)
-        raise CgpflError(f"the node's worker did not answer within {seconds:g} s and was ended") from error
-    except (OSError, EOFError) as error:
-        raise CgpflError(f"the node's worker is gone ({type(error).__name__}); {_log(place)} may say why") from error
-    finally:
-        connection.close()
+    content, until = to_bytes(facts, arrays), time.monotonic() + seconds
+    for last in (False, True):
+        connection = _connected(place, loader)
+        try:
+            put(connection, content, until)
+            return from_bytes(take(connection, until))
+        except TimeoutError as error:
+            _end(connection)
+            raise CgpflError(f"the node's worker did not answer within {seconds:g} s and was ended") from error
+        except (OSError, EOFError) as error:
+            # It may have ended for another order's sake. An order can be done twice: it goes on from a state of its own.
+            if last:
+                why = f"{type(error).__name__}; {_log(place)} may say why"
+                raise CgpflError(f"the node's worker is gone ({why})") from error
+        finally:
+            connection.close()
+    raise AssertionError
 
 
-def put(connection: socket.socket, content: bytes) -> None:
-    """Send bytes, their number first."""
+def put(connection: socket.socket, content: bytes, until: float | None = None) -> None:
+    """Send bytes, their number first; TimeoutError where that is not done at ``until``."""
+    _allow(connection, until)
     connection.sendall(struct.pack("!Q", len(content)) + content)
 
 
-def take(connection: socket.socket) -> bytes:
+def take(connection: socket.socket, until: float | None = None) -> bytes:
     """Receive what :func:`put` sent."""
-    (length,) = struct.unpack("!Q", _exactly(connection, 8))
-    return _exactly(connection, length)
+    (length,) = struct.unpack("!Q", _exactly(connection, 8, until))
+    return _exactly(connection, length, until)
 
 
-def _exactly(connection: socket.socket, length: int) -> bytes:
+def _allow(connection: socket.socket, until: float | None) -> None:
+    if until is not None:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        connection.settimeout(left)
+
+
+def _exactly(connection: socket.socket, length: int, until: float | None) -> bytes:
     parts = bytearray()
     while len(parts) < length:
+        _allow(connection, until)
         part = connection.recv(min(1 << 20, length - len(parts)))
         if not part:
             raise EOFError
@@ -94,7 +109,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _connected(place: Path, loader: str) -> socket.socket:
-    place.mkdir(parents=True, exist_ok=True)
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
     address = socket_of(place)
     with _locked(address.with_suffix(".lock")):
         connection = _try(address)

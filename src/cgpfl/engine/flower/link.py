@@ -21,6 +21,8 @@ HEADER = 1024
 """Bytes that NumPy's format adds to an array, at most."""
 POLL = (0.05, 0.5)
 """Seconds between two looks for answers, at first and at most."""
+PATIENCE = 60.0
+"""Seconds that a node has to say which client it is, and before one that could not is asked again."""
 NEWS = 30.0
 """Seconds between two words to whoever waits."""
 
@@ -34,10 +36,24 @@ def from_record(record: ArrayRecord, like: Any) -> dict[str, np.ndarray]:
         if array.stype != "numpy.ndarray" or len(array.data) > int(np.prod(shape)) * dtype.itemsize + HEADER:
             raise RefusedError(f"{name} is not what it says it is")
         try:
-            found[name] = np.load(BytesIO(array.data), allow_pickle=False)
+            found[name] = _array(array.data, shape, dtype)
         except (ValueError, OSError, EOFError) as error:
             raise RefusedError(f"{name} cannot be read") from error
     return found
+
+
+def _array(content: bytes, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array in NumPy's format, if it is what it was announced to be; nothing is unpacked or allocated before."""
+    file = BytesIO(content)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    version = np.lib.format.read_magic(file)
+    if version not in readers:
+        raise ValueError("another format")
+    its_shape, fortran, its_dtype = readers[version](file)
+    rest = content[file.tell() :]
+    if its_shape != shape or its_dtype != dtype or len(rest) != int(np.prod(shape)) * dtype.itemsize:
+        raise ValueError("not what was announced")
+    return np.frombuffer(rest, dtype).reshape(shape, order="F" if fortran else "C")
 
 
 class Link:
@@ -61,6 +77,7 @@ class Link:
         """Which method orders are of."""
         self._asking: dict[str, tuple[int, float]] = {}
         self._refused: set[int] = set()
+        self._later: dict[int, float] = {}
 
     def wait(self, seconds: float, enough: int) -> list[int]:
         """Wait for all clients, at most ``seconds``, longer only for ``enough`` of them → who is there."""
@@ -94,7 +111,9 @@ class Link:
                 kind = MessageType.TRAIN if order.train >= 0 else MessageType.EVALUATE
                 messages.append(self._message(content, kind, self.claims[i], deadline))
                 clients.append(i)
-        waiting = dict(zip(self.grid.push_messages(messages), clients, strict=True)) if messages else {}
+        waiting = dict(zip(self._push(messages), clients, strict=True))
+        if "" in waiting:
+            self.tell(f"client {waiting.pop('')}: its message could not be sent")
         found: dict[int, Answer] = {}
         began, pause = time.monotonic(), POLL[0]
         while waiting and time.monotonic() - began < deadline:
@@ -102,10 +121,13 @@ class Link:
             pause = min(2 * pause, POLL[1])
             for reply in self.grid.pull_messages(list(waiting)):
                 client = waiting.pop(reply.metadata.reply_to_message_id, None)
-                if client is None or reply.metadata.src_node_id != self.claims[client]:
+                if client is None:
                     continue
                 if reply.has_error():
                     self.tell(f"client {client}: no answer ({_line(reply.error.reason or reply.error.code)})")
+                    continue
+                if reply.metadata.src_node_id != self.claims[client]:
+                    self.tell(f"client {client}: refused, another node answers for it")
                     continue
                 try:
                     found[client] = _answer(reply.content)
@@ -116,20 +138,27 @@ class Link:
             self.tell(f"client {client}: no answer within {deadline:g} s")
         return found
 
+    def _push(self, messages: list[Message]) -> list[str]:
+        """Send messages → their ids, "" for what could not be sent."""
+        ids = [str(i) for i in self.grid.push_messages(messages)] if messages else []
+        return ids if len(ids) == len(messages) else [""] * len(messages)
+
     def _message(self, content: RecordDict, kind: str, node: int, deadline: float) -> Message:
         return Message(content, dst_node_id=node, message_type=kind, ttl=deadline + 1)
 
     def _meet(self) -> None:
         """Ask nodes that nobody knows which client they are; take the answers that have come."""
-        now = time.monotonic()
+        now, online = time.monotonic(), set(self.grid.get_node_ids())
+        self._refused &= online  # who was refused may come back and say something else
         self._asking = {m: (n, until) for m, (n, until) in self._asking.items() if until > now}
-        known = {*self.claims.values(), *self._refused, *(n for n, _ in self._asking.values())}
-        strangers = [n for n in self.grid.get_node_ids() if n not in known]
+        self._later = {n: until for n, until in self._later.items() if until > now}
+        known = {*self.claims.values(), *self._refused, *self._later, *(n for n, _ in self._asking.values())}
+        strangers = [n for n in online if n not in known]
         if strangers:
-            wait = 60.0
-            asks = [self._message(RecordDict({}), MessageType.QUERY, n, wait) for n in strangers]
-            for message, node in zip(self.grid.push_messages(asks), strangers, strict=True):
-                self._asking[message] = (node, now + wait)
+            asks = [self._message(RecordDict({}), MessageType.QUERY, n, PATIENCE) for n in strangers]
+            for message, node in zip(self._push(asks), strangers, strict=True):
+                if message:
+                    self._asking[message] = (node, now + PATIENCE)
         if not self._asking:
             return
         for reply in self.grid.pull_messages(list(self._asking)):
@@ -139,6 +168,7 @@ class Link:
 
     def _claim(self, node: int, reply: Message) -> None:
         if reply.has_error():
+            self._later[node] = time.monotonic() + PATIENCE
             self.tell(f"a node did not say which client it is ({_line(reply.error.reason or reply.error.code)})")
             return
         said: Any = reply.content.config_records.get("client", {})

@@ -88,16 +88,16 @@ class Node:
 
     def work(self, order: Order, message: Mapping[str, np.ndarray]) -> Reply:
         """Evaluate, then train, as ordered, with the server's message as named arrays."""
+        if order.client != self.client:
+            raise RefusedError(f"is asked as client {order.client}, but is client {self.client}")
         heard = unpack(message, self.message_like)
-        private = Private(self.folder, order.token)
+        private = Private(self.folder / f"client-{self.client}", order.token)
         state, anew = self._state(private, order.base)
         metrics: dict[str, float] = {}
         upload: dict[str, np.ndarray] = {}
         if order.evaluate >= 0:
             metrics = self._evaluate(heard, state, order.evaluate)
         if order.train >= 0:
-            if order.train < order.base:
-                raise RefusedError(f"round {order.train + 1} is over: the server counted round {order.base}")
             upload = self._train(private, heard, state, order)
         return Reply(self.client, self.samples, self.tests, anew, metrics, upload)
 

@@ -21,6 +21,8 @@ class Order:
 
     token: str
     """Which run of which method: states of other runs are not touched."""
+    client: int
+    """Whom it is for."""
     base: int
     """Rounds after which the server last counted this client's answer; its state then is where it goes on."""
     train: int = -1

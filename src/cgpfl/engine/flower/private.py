@@ -17,8 +17,8 @@ from cgpfl.errors import CgpflError
 from cgpfl.files import load_arrays, save_arrays
 from cgpfl.tree import named, unnamed
 
-RUNS_KEPT = 8
-"""Runs whose states are kept on a node; the oldest go first."""
+RUNS_KEPT = 64
+"""Runs (of one method each) whose states are kept on a node; the oldest go first."""
 
 
 class Private:
@@ -52,13 +52,16 @@ class Private:
             raise CgpflError(f"{file}: {error}") from error
 
     def save(self, version: int, state: Any, base: int) -> None:
-        """Keep the state after round ``version``, and that after ``base`` which it was trained from; no others."""
+        """Keep the state after round ``version`` and that after ``base``, which it was trained from; older ones go.
+
+        Newer ones stay: an order that comes out of turn must not take away what the server has counted since.
+        """
         if not self._own.exists():
             self._forget_oldest()
-            self._own.mkdir(parents=True, exist_ok=True)
+            self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
         save_arrays(self._file(version), named(state), {"round": version, "base": base})
         for other in self.versions():
-            if other not in (version, base):
+            if other < version and other != base:
                 self._file(other).unlink(missing_ok=True)
 
     def _forget_oldest(self) -> None:

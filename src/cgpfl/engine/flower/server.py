@@ -34,7 +34,7 @@ from cgpfl.engine.problem import (
 )
 from cgpfl.engine.simulate import Traffic
 from cgpfl.errors import LostError
-from cgpfl.tree import nbytes
+from cgpfl.tree import all_finite, nbytes
 
 
 @dataclass(frozen=True)
@@ -207,8 +207,11 @@ class Server:
             good, refused = good | answers, refused | bad
             if all(i in good for i in np.flatnonzero(state.heard)):
                 break
-        state = self._seen(state, good)
         refused = {i: why for i, why in refused.items() if i not in good}
+        if len(good) < self.rules.minimum:
+            why = "".join(f"; client {i} {reason}" for i, reason in refused.items())
+            raise LostError(f"evaluation: {len(good)} answers of at least {self.rules.minimum}{why}; the run stops")
+        state = self._seen(state, good)
         return Happened(state, self._record(state, good), tuple(sorted(good)), refused)
 
     def _round(self, state: Served, nodes: Nodes) -> Happened:
@@ -225,6 +228,8 @@ class Server:
         if len(answered) < min(self.rules.minimum, self.cohort):
             return Happened(state, None, answered, refused, anew)
         server = self._aggregate(state, cohort, uploads, keys.server)
+        if not bool(all_finite(server)):
+            raise LostError(f"round {t + 1}: what was uploaded is too large to be averaged; set deploy.largest")
         heard = state.heard.copy()
         heard[list(answered)] = t + 1
         new = replace(state, server=server, t=t + 1, heard=heard, answers=state.answers + len(answered))
@@ -237,8 +242,8 @@ class Server:
         orders = {}
         for i in sorted({*train, *evaluate}):
             message = pack(_SEND(self.method, state.server, jnp.int32(i)))
-            wanted = Order(state.token, int(state.heard[i]), state.t if i in train else -1, of if i in evaluate else -1)
-            orders[i] = (wanted, message)
+            rounds = state.t if i in train else -1, of if i in evaluate else -1
+            orders[i] = (Order(state.token, i, int(state.heard[i]), *rounds), message)
         return self._checked(state, nodes.ask(orders, self.rules.deadline), orders)
 
     def _checked(
@@ -255,7 +260,7 @@ class Server:
                     ("training", state.samples[i], answer.samples),
                     ("test", state.tests[i], answer.tests),
                 ):
-                    if now < 1 or (was and was != now):
+                    if not 1 <= now < 2**31 // self.clients or (was and was != now):
                         raise RefusedError(f"says it has {now} {name} samples" + (f", before {was}" if was else ""))
                 if order.evaluate >= 0:
                     _check_metrics(answer, self.metric_names)
@@ -264,6 +269,8 @@ class Server:
                 good[i] = answer
             except RefusedError as error:
                 refused[i] = str(error)
+            except Exception as error:  # whatever one node sends, the others' round goes on
+                refused[i] = f"cannot be used ({type(error).__name__})"
         return good, uploads, refused
 
     def _seen(self, state: Served, good: Mapping[int, Answer]) -> Served:

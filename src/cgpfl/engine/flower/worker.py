@@ -62,14 +62,24 @@ def main() -> None:
 
 
 def _watch(parent: int, address: Path) -> None:
-    """End this process when ``parent`` has ended."""
-    while True:
+    """End this process when ``parent`` has ended (another process with its number is not it)."""
+    born = _born(parent)
+    while born is not None and _born(parent) == born:
         time.sleep(0.5)
-        try:
-            os.kill(parent, 0)
-        except ProcessLookupError:
-            address.unlink(missing_ok=True)
-            os._exit(0)
+    address.unlink(missing_ok=True)
+    os._exit(0)
+
+
+def _born(pid: int) -> str | None:
+    """When a process was started, as the system tells it; "there" where it tells nothing more; None: it has ended."""
+    try:
+        os.kill(pid, 0)
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return None if Path("/proc/self").exists() else "there"
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else fields[19]
 
 
 if __name__ == "__main__":

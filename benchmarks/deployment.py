@@ -158,7 +158,7 @@ def main() -> None:
                 data = make_app(scratch / "app", nodes, parameters, asked.rounds)
                 ours = measure(scratch / "app", asked.rounds)
                 shutil.rmtree(scratch / "run")
-                shutil.rmtree(scratch / "app" / ".flwr")
+                shutil.rmtree(scratch / "app" / ".flwr" / "trial")
                 as_echo(scratch / "app", nodes, parameters, asked.rounds)
                 echo = measure(scratch / "app", asked.rounds)
                 here = simulated(data)

@@ -69,8 +69,8 @@ def test_a_federation_behind_nginx(tmp_path):
     front, inner = free_ports(2)
     conf = (app / "nginx.conf").read_text().replace("9443", str(front)).replace("9444", str(inner))
     (app / "nginx.conf").write_text(conf)
-    (app / ".flwr").mkdir()
     write_keys(app / KEYS, "localhost", 2)
+    shutil.copytree(app / KEYS, app / ".flwr" / "trial" / KEYS)
     proxy = subprocess.Popen([program, "-c", app / "nginx.conf", "-p", app / ".flwr", "-g", "daemon off;"])
     reader = Reader(app / KEYS, front)
     out = tmp_path / "run"
@@ -96,7 +96,7 @@ def strangers(tmp_path, app, front):
     home = tmp_path / "stranger"
     connect(home, f"127.0.0.1:{front}", app / KEYS / "ca.pem")
     other = shutil.copytree(app, tmp_path / "theirs", ignore=shutil.ignore_patterns(".flwr", "keys", "trial-data"))
-    with pytest.raises(CgpflError, match="flwr run"):
+    with pytest.raises(CgpflError, match=r"flwr run.*403"):
         flower(home, "run", str(other), "federation", "--run-config", f'out="{tmp_path / "stolen"}"')
     assert not (tmp_path / "stolen").exists()
     write_keys(tmp_path / "forged", "localhost", 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 
 from cgpfl.cli.app import app, page
 from cgpfl.cli.runs import Assignments, Clients, Config, Data, ModelName, Rounds, Split, free_folder, nested
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, LostError
 
 deploy_app = typer.Typer(help="Real nodes, over Flower: TLS, authentication, faults.", no_args_is_help=True)
 app.add_typer(deploy_app, name="deploy")
@@ -30,7 +29,6 @@ TRIAL = {
     ],
 }
 """What is tried without APP: a message to a node is dear, so there is more work in each; and little data a node."""
-NEEDS = "needs Flower; install it by: pip install 'cgpfl[deploy]'"
 
 
 @deploy_app.command()
@@ -87,7 +85,8 @@ def up(
     [dim]cgpfl deploy up --nodes 4 --rounds 5 --check[/dim]
     """
     from cgpfl.deploy.check import compare
-    from cgpfl.deploy.layout import TRIAL_DATA, write_app, write_trial_data
+    from cgpfl.deploy.follow import finished
+    from cgpfl.deploy.layout import prepare_trial_data, write_app
     from cgpfl.deploy.plan import EXPERIMENT, read_plan
     from cgpfl.deploy.serve import check as check_plan
     from cgpfl.deploy.trial import trial
@@ -97,34 +96,37 @@ def up(
     if folder is None:
         flags = {"data": data, "split": split, "clients": nodes or clients, "model": model, "rounds": rounds}
         experiment, deploy, federation = _planned(TRIAL, flags, method, settings, None, None)
-        folder = Path(tempfile.mkdtemp(prefix="cgpfl-deploy-")) / "app"
-        write_app(folder, experiment, deploy)
         out = out or free_folder(experiment.data.source, experiment.data.split, "deploy-")
+        if out.exists():
+            raise CgpflError(
+                f"out {out}: exists already; choose another, or go on by: cgpfl deploy up {out}/app --out {out}"
+            )
+        folder = out / "app"
+        write_app(folder, experiment, deploy)
     else:
         given = {"nodes": nodes, "clients": clients, "method": method, "data": data, "split": split, "model": model}
         wrong = [name for name, value in {**given, "rounds": rounds, "set": settings}.items() if value is not None]
         if wrong:
             raise CgpflError(f"--{wrong[0]}: goes without APP; the app's own experiment is {folder / EXPERIMENT}")
-        plan = read_plan(folder / EXPERIMENT)
-        experiment, federation = check_plan(plan), None
+        experiment, federation = check_plan(read_plan(folder / EXPERIMENT)), None
         out = out or free_folder(folder.resolve().name, "nodes", "deploy-")
-    if not (folder / TRIAL_DATA).exists():
-        federation = federation or experiment.data.build(experiment.seed)
-        write_trial_data(folder, federation)
+    if finished(out):
+        raise CgpflError(f"out {out}: is finished; choose another")
+    prepare_trial_data(folder, experiment, federation)
     try:
         with progress() as tell, trial(folder, say=_say) as running:
             running.run(out, on_progress=tell, say=_say)
-        _show(out)
-        if check:
-            typer.echo(compare(folder, out))
-    except KeyboardInterrupt:
-        typer.echo(f"Stopped; every finished round is saved in {out}", err=True)
-        if not temporary:
-            typer.echo(f"Continue with: cgpfl deploy up {folder} --out {out}", err=True)
+    except (KeyboardInterrupt, LostError) as error:
+        how = f"every finished round is saved; continue with: cgpfl deploy up {folder} --out {out}"
+        if isinstance(error, LostError):
+            raise LostError(f"{error}; {how}") from error
+        typer.echo(f"Stopped; {how}", err=True)
         raise typer.Exit(130) from None
-    finally:
-        if temporary:
-            shutil.rmtree(folder.parent, ignore_errors=True)
+    _show(out)
+    if check:
+        typer.echo(compare(folder, out))
+    if temporary:
+        shutil.rmtree(folder)
 
 
 @deploy_app.command()
@@ -147,19 +149,18 @@ def keys(
 def superlink(
     folder: App,
     port: Annotated[int, typer.Option(help="Port, on loopback: nodes come through nginx.")] = 9444,
-    host: Annotated[str, typer.Option(help="Address to listen on: keep it loopback.")] = "127.0.0.1",
 ) -> None:
-    """Run the SuperLink of an app, until it is stopped."""
+    """Run the SuperLink of an app, on loopback, until it is stopped."""
     import os
 
-    from cgpfl.deploy.processes import connect
+    from cgpfl.deploy.layout import KEYS
+    from cgpfl.deploy.processes import check_port, connect
     from cgpfl.deploy.processes import superlink as make
 
-    if host not in ("127.0.0.1", "localhost", "::1"):
-        typer.echo(f"Warning: on {host} whoever has ca.pem can start runs, and runs are code on your nodes.", err=True)
-    home = folder.resolve() / ".flwr"
-    process = make(folder.resolve(), home, port, host)
-    connect(home, f"127.0.0.1:{port}", folder.resolve() / "keys" / "ca.pem")
+    place = folder.resolve()
+    process = make(place / KEYS, place / ".flwr", port)
+    check_port(port)
+    connect(place / ".flwr", f"127.0.0.1:{port}", place / KEYS / "ca.pem")
     os.execve(process.command[0], process.command, process.env)
 
 
@@ -193,9 +194,12 @@ def node(
     """Run the SuperNode of one client, until it is stopped."""
     import os
 
-    from cgpfl.deploy.processes import supernode
+    from cgpfl.data.local import files_of
+    from cgpfl.deploy.processes import check_port, supernode
 
     place = state.resolve()
+    files_of(data)
+    check_port(port)
     process = supernode(
         client=client, server=server, ca=ca, key=key, data=data, state=place / "states", home=place / "flwr", port=port
     )
@@ -206,10 +210,17 @@ def node(
 def run_(
     folder: App,
     out: Annotated[Path, typer.Option(help="Run folder; a run that stopped there goes on.")],
+    release: Annotated[
+        list[int] | None, typer.Option(help="A client whose node is another from now on (a new key); repeatable.")
+    ] = None,
 ) -> None:
-    """Start a run on the running SuperLink, or go on with a stopped one, and follow it to its end."""
+    """Start a run on the running SuperLink, or go on with a stopped one, and follow it to its end.
+
+    A run that is going on is followed, not started again.
+    """
     from cgpfl.deploy.follow import follow, size
     from cgpfl.deploy.plan import EXPERIMENT, read_plan
+    from cgpfl.deploy.serve import RELEASED, is_served
     from cgpfl.deploy.serve import check as check_plan
     from cgpfl.deploy.trial import patience, start_run
     from cgpfl.terminal import progress
@@ -217,9 +228,19 @@ def run_(
     plan = read_plan(folder / EXPERIMENT)
     check_plan(plan)
     since = size(out)
-    start_run(folder.resolve(), folder.resolve() / ".flwr", out)
-    with progress() as tell:
-        follow(out, since, on_progress=tell, say=_say, check=lambda: None, silence=patience(plan))
+    if is_served(out):
+        _say(f"{out} is being served; following")
+    else:
+        if release:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / RELEASED).write_text("\n".join(map(str, release)) + "\n")
+        start_run(folder.resolve(), folder.resolve() / ".flwr", out)
+    try:
+        with progress() as tell:
+            follow(out, since, on_progress=tell, say=_say, check=lambda: None, silence=patience(plan))
+    except KeyboardInterrupt:
+        typer.echo(f"The run goes on; follow it by: cgpfl deploy run {folder} --out {out}", err=True)
+        raise typer.Exit(130) from None
     _show(out)
 
 

@@ -25,10 +25,27 @@ def write_keys(folder: Path, host: str, nodes: int) -> list[Path]:
         new += _authority(folder)
     if not (folder / "server.key").exists():
         new += _server(folder, host)
+    elif host not in names_of(folder / "server.pem"):
+        raise CgpflError(
+            f"{folder / 'server.pem'}: is of {', '.join(names_of(folder / 'server.pem'))}, not of {host}; "
+            "remove server.pem and server.key to have them made anew"
+        )
     for i in range(nodes):
         if not (folder / f"node-{i}.key").exists():
             new += _node(folder, i)
     return new
+
+
+def names_of(certificate: Path) -> list[str]:
+    """Names and addresses that a certificate is of."""
+    from cryptography import x509
+
+    try:
+        made = x509.load_pem_x509_certificate(certificate.read_bytes())
+        found = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound) as error:
+        raise CgpflError(f"{certificate}: cannot be read; remove it and its key to have them made anew") from error
+    return [str(name.value) for name in found]
 
 
 def _authority(folder: Path) -> list[Path]:
@@ -46,7 +63,7 @@ def _authority(folder: Path) -> list[Path]:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA384())
     )
-    return [_secret(folder / "ca.key", _pem_key(key)), _public(folder / "ca.pem", _pem(made))]
+    return [_public(folder / "ca.pem", _pem(made)), _secret(folder / "ca.key", _pem_key(key))]
 
 
 def _server(folder: Path, host: str) -> list[Path]:
@@ -76,7 +93,7 @@ def _server(folder: Path, host: str) -> list[Path]:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA384())
     )
-    return [_secret(folder / "server.key", _pem_key(key)), _public(folder / "server.pem", _pem(made))]
+    return [_public(folder / "server.pem", _pem(made)), _secret(folder / "server.key", _pem_key(key))]
 
 
 def _node(folder: Path, i: int) -> list[Path]:
@@ -88,7 +105,7 @@ def _node(folder: Path, i: int) -> list[Path]:
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return [_secret(folder / f"node-{i}.key", private), _public(folder / f"node-{i}.pub", public + b"\n")]
+    return [_public(folder / f"node-{i}.pub", public + b"\n"), _secret(folder / f"node-{i}.key", private)]
 
 
 def _name(text: str) -> Any:
@@ -128,9 +145,12 @@ def _pem_key(key: Any) -> bytes:
 
 
 def _secret(path: Path, content: bytes) -> Path:
-    path.touch(mode=0o600)  # before there is anything to read
-    path.chmod(0o600)
-    path.write_bytes(content)
+    """Written last of a pair: a key that is there has its other half."""
+    part = path.with_name(path.name + ".part")
+    part.touch(mode=0o600)  # before there is anything to read
+    part.chmod(0o600)
+    part.write_bytes(content)
+    part.replace(path)
     return path
 
 

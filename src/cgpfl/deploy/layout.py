@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cgpfl.data import FederatedData
-from cgpfl.deploy.plan import EXPERIMENT, Deployment, check_fits
+from cgpfl.deploy.plan import EXPERIMENT, Deployment, check_fits, read_plan
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import Experiment, to_toml
 from cgpfl.experiment.folder import parameters
@@ -42,11 +43,10 @@ def write_app(
     *,
     host: str = "localhost",
     port: int = 9443,
-    inner: int = 9444,
 ) -> None:
     """Write the app into the new folder ``folder``.
 
-    Nodes reach nginx as ``host``:``port``; behind it, on loopback, the SuperLink has port ``inner``.
+    Nodes reach nginx as ``host``:``port``; behind it, on loopback, the SuperLink has the next port.
     """
     check_fits(experiment, deploy, str(folder))
     if folder.exists() and any(folder.iterdir()):
@@ -55,11 +55,16 @@ def write_app(
     facts = {
         "host": host,
         "port": port,
-        "inner": inner,
+        "inner": port + 1,
         "clients": deploy.clients,
         "last": deploy.clients - 1,
         "folder": folder.resolve(),
+        "program": Path(sys.executable).parent / "cgpfl",
     }
+    for name in ("folder", "program"):
+        if any(c in str(facts[name]) for c in '"\\%\n'):
+            raise CgpflError(f"{facts[name]}: may have no quotes, backslashes or %, for nginx and systemd")
+    (folder / ".flwr").mkdir()
     for name in TEMPLATES:
         text = (
             resources.files("cgpfl.deploy").joinpath("templates", name.replace(".gitignore", "gitignore")).read_text()
@@ -91,6 +96,21 @@ def write_trial_data(folder: Path, data: FederatedData) -> list[Path]:
             np.savez(place / f"{name}.npz", x=data.x[rows], y=data.y[rows])
         places.append(place)
     return places
+
+
+def prepare_trial_data(folder: Path, experiment: Experiment, data: FederatedData | None) -> None:
+    """Write the experiment's own data as its nodes', unless it is there; it must be what the app is for."""
+    deploy = read_plan(folder / EXPERIMENT).deploy
+    if (folder / TRIAL_DATA).exists():
+        return
+    data = data or experiment.data.build(experiment.seed)
+    has, wants = (data.clients, data.shape, data.classes), (deploy.clients, deploy.shape, deploy.classes)
+    if has != wants:
+        raise CgpflError(
+            f"{folder}: the experiment's data has (clients, shape, classes) {has}, the app is for {wants}; "
+            f"for a trial put data of each client into {folder / TRIAL_DATA}/0, 1, ..."
+        )
+    write_trial_data(folder, data)
 
 
 def read_shape(text: str) -> tuple[int, ...]:

@@ -38,7 +38,7 @@ def _state(file: Path) -> tuple[int, int] | None:
 
 def _loaded(path: Path, deploy: Deployment, seed: int) -> FederatedData:
     """The client's data; methods share it."""
-    key = (deploy, seed, *(_state(f) for f in files_of(path) if f is not None))
+    key = (str(path), deploy, seed, *(_state(f) for f in files_of(path) if f is not None))
     if key not in _data:
         _data.clear()
         _data[key] = load_local(

@@ -83,6 +83,10 @@ def check_fits(experiment: Any, deploy: Deployment, where: str) -> None:
     """Raise a one-line error where an experiment cannot be run on nodes."""
     if experiment.dropout > 0:
         raise CgpflError(f"{where}: dropout = {experiment.dropout:g}: is for simulations, nodes drop out themselves")
+    if experiment.precision != "default":
+        raise CgpflError(
+            f"{where}: precision = {experiment.precision!r}: is for simulations, nodes compute as JAX does"
+        )
     for label, method in experiment.methods().items():
         if getattr(method, "needs_public", False):
             raise CgpflError(f"{where}: {label}: needs samples that everybody has, which nodes have not")

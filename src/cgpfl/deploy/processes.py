@@ -113,14 +113,13 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def superlink(app: Path, home: Path, port: int, host: str = "127.0.0.1") -> Process:
-    """The SuperLink of an app: TLS, nodes authenticated, state in a database that survives it."""
-    keys = app / "keys"
+def superlink(keys: Path, home: Path, port: int) -> Process:
+    """A SuperLink on loopback: TLS, nodes authenticated, state in a database that survives it."""
     for name in ("ca.pem", "server.pem", "server.key"):
         if not (keys / name).exists():
-            raise CgpflError(f"{keys / name}: no such file; make keys by: cgpfl deploy keys {app}")
+            raise CgpflError(f"{keys / name}: no such file; make keys by: cgpfl deploy keys")
     home.mkdir(parents=True, exist_ok=True)
-    command = [program("flower-superlink"), "--host", host, "--port", str(port)]
+    command = [program("flower-superlink"), "--host", "127.0.0.1", "--port", str(port)]
     command += ["--ssl-ca-certfile", str(keys / "ca.pem"), "--ssl-certfile", str(keys / "server.pem")]
     command += ["--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
     command += ["--database", str(home / "superlink.db"), "--disable-runtime-dependency-installation"]
@@ -181,6 +180,16 @@ def register(home: Path, key: Path) -> None:
     except CgpflError as error:
         if "already" not in str(error).lower():
             raise
+
+
+def check_port(port: int) -> None:
+    """Raise where a port of this machine is taken."""
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise CgpflError(f"--port {port}: cannot be used: {error.strerror or error}") from error
 
 
 def free_ports(n: int) -> list[int]:

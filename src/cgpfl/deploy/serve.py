@@ -182,6 +182,7 @@ def _serve(plan: Plan, grid: Any, folder: RunFolder, events: Events) -> None:
             check_same(folder.method(label).path, folder.method(label).facts()["run"], _made(plan, experiment, method))
     write(out / "config.toml", to_toml({**plan.values, "deploy": _plain(asdict(plan.deploy))}).encode())
     link = Link(grid, plan.deploy.clients, _claims(folder), events.say)
+    (out / RELEASED).unlink(missing_ok=True)
     there = link.wait(plan.deploy.join, plan.deploy.minimum)
     events.say(f"{len(there)} of {plan.deploy.clients} nodes are here")
     results = [_run(plan, experiment, label, folder, link, events) for label in experiment.methods()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -42,8 +44,13 @@ class Trial:
 
     @property
     def home(self) -> Path:
-        """Flower's folder of the server."""
-        return self.app / ".flwr"
+        """Flower's folder of the trial: nothing of it is the real federation's."""
+        return self.app / ".flwr" / "trial"
+
+    @property
+    def keys(self) -> Path:
+        """The trial's own keys."""
+        return self.home / KEYS
 
     def node(self, client: int, **environment: str) -> Process:
         """Start (again) the node of one client, with more in its environment."""
@@ -51,8 +58,8 @@ class Trial:
         made = supernode(
             client=client,
             server=f"127.0.0.1:{self.door or self.port}",
-            ca=self.app / KEYS / "ca.pem",
-            key=self.app / KEYS / f"node-{client}.key",
+            ca=self.keys / "ca.pem",
+            key=self.keys / f"node-{client}.key",
             data=self.app / TRIAL_DATA / str(client),
             state=self.home / f"node-{client}" / "state",
             home=self.home / f"node-{client}",
@@ -77,7 +84,7 @@ class Trial:
     def relink(self) -> None:
         """Start the SuperLink again, where it was; its nodes come back by themselves."""
         self.link.start()
-        wait_for_tls(self.link, self.port, self.app / KEYS / "ca.pem")
+        wait_for_tls(self.link, self.port, self.keys / "ca.pem")
 
     def check(self) -> None:
         """Raise where the SuperLink, or every node, is gone."""
@@ -116,17 +123,18 @@ def trial(
     app = app.resolve()
     plan = read_plan(app / EXPERIMENT)
     wanted = plan.deploy.clients if nodes is None else nodes
-    write_keys(app / KEYS, "localhost", plan.deploy.clients)
     port = port or free_ports(1)[0]
-    home = app / ".flwr"
-    link = superlink(app, home, port)
+    home = app / ".flwr" / "trial"
+    write_keys(home / KEYS, "localhost", plan.deploy.clients)
+    link = superlink(home / KEYS, home, port)
     found = Trial(app, plan, link, port)
+    before = _stoppable()
     try:
         found.relink()
         say(f"SuperLink on 127.0.0.1:{port}, TLS")
-        connect(home, f"127.0.0.1:{port}", app / KEYS / "ca.pem")
+        connect(home, f"127.0.0.1:{port}", found.keys / "ca.pem")
         with ThreadPoolExecutor(2) as pool:
-            keys = [app / KEYS / f"node-{i}.pub" for i in range(plan.deploy.clients)]
+            keys = [found.keys / f"node-{i}.pub" for i in range(plan.deploy.clients)]
             list(pool.map(lambda key: register(home, key), keys))
         for client in range(wanted):
             found.node(client)
@@ -134,3 +142,16 @@ def trial(
         yield found
     finally:
         found.stop()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stoppable() -> dict[int, Any]:
+    """SIGTERM and SIGHUP end a trial as Ctrl-C does, with its processes → the handlers before."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    return {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}

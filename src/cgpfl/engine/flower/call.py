@@ -47,7 +47,7 @@ def call(
             _end(connection)
             raise CgpflError(f"the node's worker did not answer within {seconds:g} s and was ended") from error
         except (OSError, EOFError) as error:
-            # It may have ended for another order's sake. An order can be done twice: it goes on from a state of its own.
+            # It may have ended for another order's sake; doing one twice is harmless, it says where it goes on.
             if last:
                 why = f"{type(error).__name__}; {_log(place)} may say why"
                 raise CgpflError(f"the node's worker is gone ({why})") from error

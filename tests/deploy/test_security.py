@@ -29,8 +29,14 @@ def test_keys_are_secret_and_never_replaced(tmp_path):
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert stat.S_IMODE(keys.stat().st_mode) == 0o700
     before = {p.name: p.read_bytes() for p in keys.iterdir()}
-    assert [p.name for p in write_keys(keys, "fl.example.org", 3)] == ["node-2.key", "node-2.pub"]
+    assert [p.name for p in write_keys(keys, "fl.example.org", 3)] == ["node-2.pub", "node-2.key"]
     assert all((keys / name).read_bytes() == content for name, content in before.items())
+
+
+def test_a_certificate_of_another_host_is_said(tmp_path):
+    write_keys(tmp_path, "localhost", 0)
+    with pytest.raises(CgpflError, match=r"is of localhost, 127\.0\.0\.1, not of fl\.example\.org; remove"):
+        write_keys(tmp_path, "fl.example.org", 0)
 
 
 def test_the_server_is_who_its_certificate_says(tmp_path):

@@ -13,7 +13,7 @@ from cgpfl.deploy.apps import errand
 from cgpfl.deploy.check import compare, together
 from cgpfl.deploy.node import load_node
 from cgpfl.deploy.plan import read_plan
-from cgpfl.deploy.serve import serve
+from cgpfl.deploy.serve import RELEASED, alone, is_served, serve
 from cgpfl.engine.flower.apps import client_app
 from cgpfl.engine.flower.worker import answer
 from cgpfl.errors import CgpflError, LostError
@@ -91,6 +91,36 @@ def test_a_folder_of_another_experiment_is_refused(app, tmp_path):
     (other / "experiment.toml").write_text(text.replace("seed = 0", "seed = 1", 1))
     with pytest.raises(CgpflError, match="was run with seed = 0, now 1; start a new run"):
         serve(other, federation(other, tmp_path), out)
+
+
+def test_one_server_a_run(app, tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    with alone(out):
+        assert is_served(out)
+        with pytest.raises(CgpflError, match="is being served already; follow it by: cgpfl deploy run"):
+            serve(app, federation(app, tmp_path), out)
+    assert not is_served(out)
+    assert not (out / "server.jsonl").exists()
+
+
+def test_a_client_that_is_released_may_have_another_node(app, tmp_path):
+    out = tmp_path / "run"
+    lost = dict.fromkeys(range(4), lambda order, answer: None if order["train"] == 1 else answer)
+    with pytest.raises(LostError):
+        serve(app, federation(app, tmp_path, lost), out)
+    other = federation(app, tmp_path)
+    other.apps[9], other.contexts[9] = other.apps[2], other.contexts[2]  # client 1 has a new key, so a new node id
+    other.online = [1, 9, 3, 4]
+    (out / RELEASED).write_text("1\n")
+    serve(app, other, out)
+    told = " ".join(e["line"] for e in happened(out, "say"))
+    assert "a second node" not in told
+    assert not (out / RELEASED).exists()
+    assert (
+        json.loads((out / "summary.json").read_text())["data"]["train_samples"]
+        == together(read_plan(app / "experiment.toml")).train.counts.sum()
+    )
 
 
 def test_a_node_that_was_never_there_is_missing_and_that_is_said(app, tmp_path):

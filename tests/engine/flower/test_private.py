@@ -27,6 +27,9 @@ def test_a_round_that_did_not_count_is_forgotten_by_the_next_that_does(tmp_path)
     private.save(2, state(2), 1)  # too late: the server still counts round 1
     private.save(3, state(30), 1)
     assert private.versions() == [1, 3]
+    private.save(2, state(20), 1)  # an order that comes out of turn takes nothing away that counts
+    assert private.versions() == [1, 2, 3]
+    assert int(private.load(3, state(0))["n"]) == 30
     assert int(private.load(1, state(0))["n"]) == 1
 
 

@@ -1,5 +1,7 @@
 """Rounds over Flower's messages, in this process: the same numbers as a loop over clients, whatever nodes do."""
 
+import io
+
 import jax
 import numpy as np
 import pytest
@@ -121,6 +123,22 @@ def too_long(upload):
     return {**upload, name: Array(str(v.dtype), tuple(v.shape), "numpy.ndarray", bytes(v.nbytes + 2000))}
 
 
+def zipped(upload):
+    name = next(iter(upload))
+    v = upload[name]
+    file = io.BytesIO()
+    np.savez(file, v[:0])
+    return {**upload, name: Array(str(v.dtype), tuple(v.shape), "numpy.ndarray", file.getvalue())}
+
+
+def enormous(upload):
+    name = next(iter(upload))
+    v = upload[name]
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (10**15,)})
+    return {**upload, name: Array(str(v.dtype), tuple(v.shape), "numpy.ndarray", file.getvalue())}
+
+
 GARBAGE = {
     "nan": (lambda a: arrays(a, with_nan), "is not finite"),
     "shape": (lambda a: arrays(a, lambda u: {k: v.reshape(-1)[:-1] for k, v in u.items()}), "has shape"),
@@ -128,6 +146,9 @@ GARBAGE = {
     "missing": (lambda a: arrays(a, lambda u: {}), "is missing"),
     "stranger": (lambda a: arrays(a, lambda u: {**u, "more": np.zeros(3)}), "has more, which nobody asked for"),
     "bytes": (lambda a: arrays(a, lying), "cannot be read"),
+    "zip": (lambda a: arrays(a, zipped), "cannot be read"),
+    "enormous": (lambda a: arrays(a, enormous), "cannot be read"),
+    "too many": (lambda a: said(a, samples=2**40), "says it has 1099511627776 training samples"),
     "size": (lambda a: arrays(a, too_long), "is not what it says it is"),
     "norm": (lambda a: arrays(a, lambda u: {k: v + 1e4 for k, v in u.items()}), "over the bound of 1000"),
     "round": (lambda a: said(a, train=0), "answers round 1, not 2"),
@@ -191,6 +212,34 @@ def test_a_nodes_words_are_one_short_line(four, model, tmp_path):
     line = next(line for line in found.lines if "client 0: refused" in line)
     assert line.startswith("client 0: refused, a b[31mccc")
     assert len(line) < 250
+
+
+def test_nobody_at_the_last_evaluation_stops_the_run_and_spoils_nothing(four, model, tmp_path):
+    silent = dict.fromkeys(range(4), lambda order, answer: None if order["train"] < 0 else answer)
+    with pytest.raises(LostError, match="evaluation: 0 answers of at least 1"):
+        ran(get_method("fedavg"), four, model, tmp_path, behave=silent, rules=Rules(deadline=0.1))
+
+
+def test_finite_but_enormous_uploads_do_not_reach_the_server(four, model, tmp_path):
+    def huge(order, answer):
+        return (
+            arrays(answer, lambda u: {k: np.full_like(v, 3e38) for k, v in u.items()})
+            if order["train"] == 1
+            else answer
+        )
+
+    with pytest.raises(LostError, match=r"round 2: what was uploaded is too large to be averaged; set deploy\.largest"):
+        ran(get_method("cgpfl"), four, model, tmp_path, behave=dict.fromkeys(range(4), huge))
+
+
+def test_an_order_for_another_client_is_refused(four, model, tmp_path):
+    # A node that came back with another number in its configuration still has its old place at the server.
+    method = get_method("fedavg")
+    grid = Here(four, model, {"m": method}, tmp_path)
+    grid.apps[1] = grid.apps[2]
+    found = ran(method, four, model, tmp_path, grid=grid, rounds=1)
+    assert found.happened[0].answered == (1, 2, 3)
+    assert any("client 0: refused, is asked as client 0, but is client 1" in line for line in found.lines)
 
 
 def test_too_few_answers_repeat_the_round_without_a_trace(four, model, tmp_path):

@@ -45,7 +45,7 @@ def test_small_models_stay_on_one_device(digits, mlr):
     ],
 )
 def test_each_core_is_a_device_unless_the_user_chose(flags, first, seen):
-    code = f"{first}\nimport jax, cgpfl.engine\nprint(len(jax.devices()))"
+    code = f"{first}\nimport jax, cgpfl.engine.problem\nprint(len(jax.devices()))"
     env = {**ENVIRONMENT, "XLA_FLAGS": flags}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     assert int(done.stdout) == seen

@@ -12,6 +12,7 @@ from cgpfl.experiment import run as run_method
 from cgpfl.experiment import run_experiment
 from cgpfl.experiment.config import from_dict
 from cgpfl.experiment.opened import load_published, load_result, published
+from cgpfl.experiment.run import run
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +32,10 @@ def made(tmp_path_factory):
 def test_a_result_comes_back(made):
     done, _ = made
     for label in ("local", "fedavg"):
-        was, now = next(r for r in done.results if r.label == label), load_result(done.folder, label)
-        assert (now.rounds, now.accuracy, now.data.digest) == (3, was.accuracy, was.data.digest)
+        now, kept = done.result(label), next(r for r in done.results if r.label == label)
+        was = run(now.method, now.data, now.model, rounds=3)  # once more, in memory
+        assert (now.rounds, now.accuracy, now.data.digest) == (3, was.accuracy, kept.data.digest)
+        assert now.accuracy == kept.summary["accuracy"]["pooled"]
         jax.tree.map(np.testing.assert_array_equal, now.personal_model(2).params, was.personal_model(2).params)
 
 
@@ -46,7 +49,7 @@ def test_the_servers_side_needs_no_samples(made, tmp_path):
             load_result(elsewhere, "fedavg")
     finally:
         moved.rename(file)
-    wanted = published(done.results[1])
+    wanted = published(done.result("fedavg"))
     jax.tree.map(np.testing.assert_array_equal, known.server, wanted.server)
     jax.tree.map(np.testing.assert_array_equal, known.task.initial, wanted.task.initial)
     assert known.data == wanted.data | {"source": known.data["source"]}

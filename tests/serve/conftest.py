@@ -22,7 +22,7 @@ def run(tmp_path_factory):
     federation = {"clients": 8, "contexts": 2, "share": 0.5}
     experiment = from_dict({"rounds": 40, "eval_every": 40, "data": federation, "method": METHODS}, "test")
     done = run_experiment(experiment, tmp_path_factory.mktemp("serve") / "run")
-    return done.folder, {r.label: r for r in done.results}
+    return done.folder, {r.label: done.result(r.label) for r in done.results}
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cgpfl.engine.round import State
-    from cgpfl.engine.simulate import Simulation, Traffic, check_start, simulate
+    from cgpfl.engine.simulation import Simulation, Traffic, check_start, simulate
     from cgpfl.engine.stream import Streamed
     from cgpfl.engine.where import Engine, engine_for
 
@@ -19,4 +19,4 @@ def __getattr__(name: str) -> Any:
     """Import what is asked for, and not before: a deployment's small processes must not wait for JAX."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"cgpfl.engine.{_HOME.get(name, 'simulate')}"), name)
+    return getattr(importlib.import_module(f"cgpfl.engine.{_HOME.get(name, 'simulation')}"), name)

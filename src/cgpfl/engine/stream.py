@@ -2,7 +2,7 @@
 
 A round is the program of :mod:`cgpfl.engine.round` for a federation that is the cohort alone, so time and device
 memory grow with the cohort; the number of clients costs only the draw of the cohort and the server's own state.
-Draws, keys and the order of everything are those of :class:`~cgpfl.engine.simulate.Simulation`.
+Draws, keys and the order of everything are those of :class:`~cgpfl.engine.simulation.Simulation`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cgpfl.engine.problem import (
     with_public,
 )
 from cgpfl.engine.round import State, Static, clients_work, evaluate
-from cgpfl.engine.simulate import Traffic, traffic_of
+from cgpfl.engine.simulation import Traffic, traffic_of
 from cgpfl.engine.store import Store
 from cgpfl.tree import Tree, plain, typed, where
 
@@ -102,7 +102,7 @@ def _evaluate(
 
 
 class Streamed:
-    """The engine of :class:`~cgpfl.engine.simulate.Simulation`, with ``state.clients`` a :class:`Store`.
+    """The engine of :class:`~cgpfl.engine.simulation.Simulation`, with ``state.clients`` a :class:`Store`.
 
     The store is changed in place, and where a run stopped it holds what the last round left.
     """

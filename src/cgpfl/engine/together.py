@@ -19,7 +19,7 @@ from cgpfl.data.federated import Table
 from cgpfl.engine.blocks import SHARE_OF_MEMORY, auto_block, client_bytes, memory, record_capacity
 from cgpfl.engine.problem import Arrays, Plan, keys_of, make_task, on_device
 from cgpfl.engine.round import State
-from cgpfl.engine.simulate import Simulation
+from cgpfl.engine.simulation import Simulation
 from cgpfl.tree import nbytes, plain, take
 
 

@@ -11,7 +11,7 @@ from cgpfl.data import FederatedData
 from cgpfl.engine.blocks import SHARE_OF_MEMORY, auto_block, client_bytes, memory
 from cgpfl.engine.problem import cohort_size, keys_of, make_task, shapes_of, with_public
 from cgpfl.engine.processes import several
-from cgpfl.engine.simulate import Simulation
+from cgpfl.engine.simulation import Simulation
 from cgpfl.engine.stream import Streamed
 from cgpfl.errors import CgpflError
 from cgpfl.tree import nbytes, plain

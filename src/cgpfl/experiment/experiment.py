@@ -16,7 +16,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import Experiment, from_dict, read_toml, to_toml
 from cgpfl.experiment.events import EVENTS, Callback, JsonLines, opening, told
 from cgpfl.experiment.folder import RunFolder, parameters
-from cgpfl.experiment.result import Outcome
+from cgpfl.experiment.result import Outcome, Result
 from cgpfl.experiment.run import Progress, checked, interrupts, run_method
 from cgpfl.files import write
 from cgpfl.models import Model, as_model
@@ -30,6 +30,12 @@ class Finished:
     results: list[Outcome]
     """One a method; its models are in its folder."""
     summary: dict[str, Any]
+
+    def result(self, label: str) -> Result:
+        """Everything of one method, with its models, read from the folder."""
+        from cgpfl.experiment.opened import load_result
+
+        return load_result(self.folder, label)
 
 
 def run_experiment(

@@ -32,7 +32,7 @@ from cgpfl.engine.problem import (
     make_task,
     round_keys,
 )
-from cgpfl.engine.simulate import Traffic
+from cgpfl.engine.simulation import Traffic
 from cgpfl.errors import LostError
 from cgpfl.tree import all_finite, nbytes
 

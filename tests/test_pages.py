@@ -19,7 +19,8 @@ from cgpfl.cli import app, main
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = ["getting-started.md", "faq.md", *(f"guides/{p.name}" for p in sorted((DOCS / "guides").glob("*.md")))]
+GUIDES = sorted((DOCS / "guides").glob("*.md"))
+PAGES = ["getting-started.md", "faq.md", "theory.md", *(f"guides/{page.name}" for page in GUIDES)]
 BLOCK = re.compile(r"```(\w*)\n(.*?)```(?=(.{0,80}))", re.DOTALL)
 SHORT = {"run": ["--rounds", "8"], "compare": ["--rounds", "8"]}
 
@@ -83,7 +84,7 @@ def test_what_is_to_be_installed_exists():
 
 def written():
     """Every command line in README and pages, without prompts and comments."""
-    for file in (ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "guides").glob("*.md"))):
+    for file in (ROOT / "README.md", *sorted(DOCS.glob("*.md")), *GUIDES):
         for block in re.findall(r"```(?:sh|text)?\n(.*?)```", file.read_text(), re.DOTALL):
             for line in re.findall(r"(?:^|[$;] *|srun .* )cgpfl ([a-z-].*)$", block, re.MULTILINE):
                 yield pytest.param(line.replace("$JOB_COMPLETION_INDEX", "0"), id=f"{file.stem}: {line[:50]}")

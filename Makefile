@@ -1,6 +1,7 @@
 # make run    the embedded example: digits, 40 clients, 4 hidden contexts, five methods, and its report
 # make test   lint, types, tests
-# Both set up .venv first; only Python >= 3.11 and a package index are needed.
+# make docs   the documentation, into site/
+# All set up .venv first; only Python >= 3.11 and a package index are needed.
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +10,7 @@ DONE := $(VENV)/.installed
 TESTS := $(VENV)/.installed-for-tests
 TRACKERS := tensorboard==2.21.0 wandb==0.31.0 mlflow-skinny==3.17.2 sqlalchemy==2.1.8 alembic==1.20.1
 
-.PHONY: setup browser run test test-slow test-track lint types deploy-demo bench clean
+.PHONY: setup browser run docs test test-slow test-track lint types deploy-demo bench clean
 
 setup: $(DONE)
 
@@ -27,6 +28,17 @@ $(TESTS): $(DONE) requirements-test.txt
 
 run: setup
 	$(BIN)/cgpfl run
+
+# The documentation: spelling, then the site, whose warnings (a dead link, a page in no menu) are errors.
+$(VENV)/docs/.installed: requirements-docs.txt
+	$(PYTHON) -m venv $(VENV)/docs
+	$(VENV)/docs/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt
+	@touch $@
+
+docs: $(VENV)/docs/.installed
+	$(VENV)/docs/bin/codespell README.md CHANGELOG.md mkdocs.yml docs src examples
+	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build
+	@echo "site/index.html"
 
 # A Chromium for the tests of the report, where there is none: Playwright's, or the npm package's.
 browser: $(TESTS)
@@ -64,4 +76,4 @@ bench: setup
 	$(BIN)/cgpfl bench $(BENCH)
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -80,6 +81,14 @@ def compared(tmp_path_factory):
     out = tmp_path_factory.mktemp("compare") / "c"
     settings = {"seeds": 2, "out": out, "seed": 5, **SMALL}
     return cgpfl.compare(["ditto", "fedmd"], **settings)
+
+
+def test_a_notebook_shows_its_table(compared):
+    html = compared._repr_html_()
+    rows = re.findall(r"<tr><td[^>]*>([^<]+)</td><td[^>]*>([\d.]+) ±", html)
+    table = compared.table
+    assert rows == [(m, f"{100 * a:.1f}") for m, a in zip(table["method"], table["accuracy"], strict=True)]
+    assert "paired t-test" in html
 
 
 def test_it_is_the_runs_one_by_one(compared):

@@ -1,5 +1,7 @@
+import dataclasses
 import gc
 import json
+import re
 import weakref
 
 import jax
@@ -122,6 +124,18 @@ def test_a_method_that_has_ended_makes_room(monkeypatch, tmp_path):
 def test_repr_reads_well(result):
     assert "accuracy" in repr(result)
     assert "2 contexts" in repr(result)
+
+
+def test_a_notebook_shows_a_table(result):
+    html = result._repr_html_()
+    head, cells = (re.findall(rf"<{tag} [^>]*>([^<]*)</{tag}>", html) for tag in ("th", "td"))
+    shown = dict(zip(head, cells, strict=True))
+    assert shown["accuracy"] == f"{100 * result.accuracy:.1f} %"
+    assert shown["worst tenth"] == f"{100 * result.scores['worst_tenth']:.1f} %"
+    assert (shown["contexts"], shown["rounds"]) == (str(result.contexts.k), str(result.rounds))
+    lost = dataclasses.replace(result, diverged=3, message="a < b")._repr_html_()
+    assert "diverged (3)" in lost
+    assert "a &lt; b" in lost
 
 
 def test_resume_from_python_is_the_run_never_stopped(digits, tmp_path):

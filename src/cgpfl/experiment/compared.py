@@ -23,8 +23,9 @@ import pandas as pd
 
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import finite
+from cgpfl.experiment.notebook import as_html
 from cgpfl.experiment.records import Cost, Records
-from cgpfl.experiment.table import Runs, default_target, markdown, ranking
+from cgpfl.experiment.table import Runs, cells, columns, default_target, legend, markdown, ranking
 from cgpfl.files import load_arrays, save_arrays, write
 
 
@@ -41,6 +42,13 @@ class Compared:
     data: dict[str, Any]
     diverged: list[str]
     """A line for each method that diverged, with the likely cause."""
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks."""
+        seeds = max(len(of.seeds) for of in self.runs.values())
+        rows = [{str(k): v for k, v in row.items()} for row in self.table.to_dict("records")]
+        notes = [*self.notes, *self.diverged, *([legend(seeds)] if seeds > 1 else [])]
+        return as_html(columns(self.target), [cells(row, i == 0, seeds) for i, row in enumerate(rows)], notes)
 
 
 def save(file: Path, runs: Runs, made_with: dict[str, Any]) -> None:

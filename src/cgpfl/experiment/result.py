@@ -15,6 +15,7 @@ import pandas as pd
 from cgpfl.contexts import membership, spreading, transition
 from cgpfl.data import FederatedData
 from cgpfl.engine import Engine, State
+from cgpfl.experiment.notebook import as_html
 from cgpfl.experiment.records import Cost, Records, scores
 
 
@@ -233,3 +234,15 @@ class Result:
             f"<{self.label}: accuracy {s['pooled']:.1%} pooled, {s['mean']:.1%} mean, "
             f"{s['worst_tenth']:.1%} worst tenth{found}, {self.rounds} rounds{end}>"
         )
+
+    def _repr_html_(self) -> str:
+        """The same as a table, for notebooks."""
+        found, s = self.contexts, self.scores
+        figures = ["–"] * 3 if s is None else [f"{100 * s[name]:.1f} %" for name in ("pooled", "mean", "worst_tenth")]
+        if self.diverged:
+            figures[0] = f"diverged ({self.diverged})"
+        k = "–" if found is None else str(found.k)
+        ari = "–" if found is None or found.ari is None else f"{found.ari:.2f}"
+        head = ["method", "accuracy", "mean", "worst tenth", "contexts", "ARI", "rounds"]
+        notes = [] if self.message is None else [self.message]
+        return as_html(head, [[self.label, *figures, k, ari, str(self.rounds)]], notes)

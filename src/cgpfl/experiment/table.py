@@ -150,13 +150,23 @@ def ranking(runs: dict[str, Runs], target: float) -> pd.DataFrame:
 
 def markdown(table: pd.DataFrame, target: float, seeds: int) -> str:
     """The table as Markdown."""
-    head = ["method", "accuracy", "mean", "worst tenth", f"rounds to {100 * target:.1f} %", "MB", "gradients", "s", ""]
+    head = columns(target)
     lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * 7 + "---|"]
     for i, row in enumerate(table.to_dict("records")):
         lines.append("| " + " | ".join(cells({str(k): v for k, v in row.items()}, i == 0, seeds)) + " |")
     if seeds > 1:
-        lines += ["", f"≈: not told apart from the best over {seeds} seeds (paired t-test, {LEVEL:.0%})"]
+        lines += ["", legend(seeds)]
     return "\n".join(lines) + "\n"
+
+
+def columns(target: float) -> list[str]:
+    """The table's head."""
+    return ["method", "accuracy", "mean", "worst tenth", f"rounds to {100 * target:.1f} %", "MB", "gradients", "s", ""]
+
+
+def legend(seeds: int) -> str:
+    """What its mark means."""
+    return f"≈: not told apart from the best over {seeds} seeds (paired t-test, {LEVEL:.0%})"
 
 
 def cells(row: dict[str, Any], best: bool, seeds: int) -> list[str]:

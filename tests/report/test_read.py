@@ -187,6 +187,82 @@ def test_names_cannot_break_the_page(tmp_path):
     assert "&lt;/script&gt;&lt;b&gt; split by up" in page
 
 
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+def test_no_value_of_a_summary_is_markup(tmp_path):
+    folder = make(tmp_path / "run", methods=("cgpfl", "cgpfl-b"))
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["methods"]["cgpfl"]["diverged"] = EVIL
+    summary["methods"]["cgpfl-b"]["contexts"]["k"] = EVIL
+    summary["data"] |= {"clients": 4, "split": EVIL, "split_hash": EVIL}
+    summary["model"]["name"] = EVIL
+    (folder / "summary.json").write_text(json.dumps(summary))
+    page = html([folder])
+    assert "<img" not in page
+    assert "diverged in round &lt;img" in page
+    assert "<td>&lt;img" in page
+
+
+def test_a_state_is_one_of_ours(tmp_path):
+    about = {"seed": 0, "data": {"clients": 2, "true_contexts": None}, "model": {"name": "mlr"}}
+    (tmp_path / "events.jsonl").write_text(event("opened", **about) + event("closed", state=EVIL))
+    assert read_run(tmp_path)["state"] == "stopped"
+
+
+DAMAGE = {
+    "config.toml": ("rounds = = 3", "config.toml cannot be read"),
+    "summary.json": ('{"hello": "world"}', "its files are not what a run writes"),
+    "history.csv": ("", "history.csv cannot be read"),
+    "federation.safetensors": ("none", "federation.safetensors cannot be read"),
+    "methods/cgpfl/records-000002.safetensors": ("none", "records-000002.safetensors cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_folder_is_one_line(tmp_path, name):
+    folder = make(tmp_path / "run")
+    text, said = DAMAGE[name]
+    assert (folder / name).exists()
+    (folder / name).write_text(text)
+    with pytest.raises(CgpflError, match=said) as error:
+        html([folder])
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_table_of_an_old_folder_is_one_line(tmp_path):
+    folder = make(tmp_path / "run")
+    (folder / "federation.safetensors").unlink()
+    (folder / "metrics.parquet").write_text("none")
+    with pytest.raises(CgpflError, match=r"metrics.parquet cannot be read"):
+        read_run(folder)
+
+
+def test_numbers_of_another_kind_are_one_line(tmp_path):
+    folder = make(tmp_path / "run")
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["methods"]["local"]["seconds"] = "long"
+    (folder / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(CgpflError, match="its files are not what a run writes"):
+        html([folder])
+
+
+def test_what_is_offered_to_go_on(tmp_path):
+    """An unfinished comparison is no run, and a deployment goes on by its nodes."""
+    compared, deployed = tmp_path / "compared", tmp_path / "deployed"
+    for folder, section in ((compared, "[compare]\nseeds = 2\n"), (deployed, "[deploy]\nclients = 2\n")):
+        folder.mkdir()
+        (folder / "config.toml").write_text(section)
+    page = html([compared])
+    assert f"cgpfl compare {compared / 'config.toml'}" in page
+    assert f"cgpfl resume {compared}" in page
+    assert "cgpfl run" not in page
+    assert f"cgpfl deploy run APP --out {deployed} " in html([deployed])
+    finished = make(tmp_path / "finished")
+    (finished / "config.toml").write_text((finished / "config.toml").read_text() + "[deploy]\nclients = 2\n")
+    assert f"cgpfl deploy run APP --out {finished}-again " in html([finished])
+
+
 def test_numbers_are_short_and_json_has_no_nan():
     values = {"a": np.float32(1 / 3), "b": [float("nan"), np.inf], "c": np.arange(2), "d": 123456, "e": None}
     assert compact(values) == {"a": 0.33333, "b": [None, None], "c": [0, 1], "d": 123456, "e": None}

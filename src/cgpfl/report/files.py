@@ -95,6 +95,11 @@ def events_of(path: Path) -> list[dict[str, Any]]:
     return events
 
 
+def begun(path: Path) -> bool:
+    """Whether a run has written what a report needs."""
+    return any((path / name).exists() for name in ("config.toml", "summary.json", EVENTS))
+
+
 def newest(path: Path) -> tuple[Any, ...]:
     """Sizes and times of the files that grow while a run goes on."""
     files = [path / EVENTS, path / "summary.json", *sorted(path.glob("methods/*/records-*.safetensors"))]

@@ -1,6 +1,7 @@
 """The command line as a user runs it: real processes, real folders."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pandas as pd
 import pytest
 from safetensors.numpy import load_file
 
+from cgpfl.cli.app import page
+from cgpfl.errors import CgpflError
 from helpers import cgpfl, start, summary_without_times
 
 SMALL = ["--clients", "8", "--set", "data.contexts=2", "--rounds", "6"]
@@ -332,7 +335,7 @@ def test_report_and_watch_of_a_run(run_folder, tmp_path):
     out = cgpfl("report", folder, folder, "--out", tmp_path / "both.html").stdout
     assert out == f"{tmp_path / 'both.html'}\n"
     assert "no such folder" in cgpfl("report", tmp_path / "none", code=2).stderr
-    assert "no such folder" in cgpfl("watch", tmp_path / "none", code=2).stderr
+    assert (tmp_path / "both.html").read_text().count("<h1>") == 1  # the same run twice is one run
     assert "from 0 to 65535" in cgpfl("watch", folder, "--port", 99999, code=2).stderr
     process = start("watch", folder, "--port", 0)
     url = process.stdout.readline().split()[0]
@@ -342,6 +345,31 @@ def test_report_and_watch_of_a_run(run_folder, tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, "")
+
+
+def test_watch_waits_for_a_run_that_has_not_begun(run_folder, tmp_path):
+    folder, _ = run_folder
+    process = start("watch", tmp_path / "later", "--port", 0)
+    assert process.stderr.readline() == f"run {tmp_path / 'later'}: not there yet; waiting for it (Ctrl-C ends)\n"
+    shutil.copytree(folder, tmp_path / "half")
+    (tmp_path / "half").rename(tmp_path / "later")
+    assert process.stdout.readline().startswith("http://127.0.0.1:")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no\nluck"), CgpflError("needs plotly")])
+def test_a_finished_run_never_ends_in_a_traceback_of_its_report(error, monkeypatch, tmp_path, capsys):
+    def broken(runs, out):
+        raise error
+
+    monkeypatch.setattr("cgpfl.report.page.write_report", broken)
+    page(tmp_path, quiet=False)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert str(error).split()[-1] in said.err
 
 
 def test_the_shell_completes_commands_and_words():

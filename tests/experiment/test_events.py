@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 import cgpfl
-from cgpfl.experiment import facts
+from cgpfl.experiment import events, facts, run_experiment
+from cgpfl.experiment.config import from_dict
 from cgpfl.experiment.events import Event, JsonLines
 from cgpfl.experiment.run import Interrupted
 
@@ -76,9 +77,32 @@ def test_a_run_that_is_stopped_says_so_and_goes_on(digits, tmp_path):
     assert [e.round for e in events if e.kind == "evaluated"] == list(range(done + 1, 4))
 
 
-def test_a_callback_must_be_a_function(digits):
+def test_a_callback_must_be_a_function(digits, tmp_path):
     with pytest.raises(cgpfl.CgpflError, match="not a function of one event"):
-        cgpfl.run("local", digits, rounds=1, callbacks=["tensorboard"])
+        cgpfl.run("local", digits, rounds=1, out=tmp_path / "run", callbacks=["tensorboard"])
+    with pytest.raises(cgpfl.CgpflError, match="not a function of one event"):
+        run_experiment(from_dict({"rounds": 1}, "test"), tmp_path / "run", callbacks=["tensorboard"])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("bad", ["opened", "closed", "both", "the run"])
+def test_everybody_is_told_that_it_is_over(bad):
+    """Whatever raises; and the first error is the one that is seen."""
+    heard = []
+
+    def breaks(event):
+        if bad in (event.kind, "both"):
+            raise ArithmeticError(event.kind)
+
+    def run():
+        with events.told([heard.append, breaks, heard.append], {}):
+            if bad == "the run":
+                raise ArithmeticError(bad)
+
+    with pytest.raises(ArithmeticError, match="opened" if bad == "both" else bad):
+        run()
+    state = "finished" if bad == "closed" else "stopped"
+    assert heard[-2:] == [Event("closed", values={"state": state})] * 2
 
 
 def test_numbers_of_an_event():
@@ -99,6 +123,16 @@ def test_principal_components_against_svd():
     place, share = facts.principal(np.ones((1, 3)))
     assert place.tolist() == [[0, 0]]
     assert share == [0, 0]
+
+
+def test_distances_between_models():
+    points = np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])
+    np.testing.assert_allclose(facts.distances(points), [[0, 5, 1], [5, 0, 18**0.5], [1, 18**0.5, 0]])
+
+
+def test_distances_of_very_many_contexts_are_left_out(told, monkeypatch):
+    monkeypatch.setattr(facts, "MOST_DISTANCES", 1)
+    assert set(facts.models(told[0])[0]) == {"context", "client", "place"}
 
 
 def test_places_of_models(told, digits):

@@ -2,11 +2,12 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from browser import LINES, METHODS, keep, lines, until
 from cgpfl.report.page import write_report
-from run_folders import make
+from run_folders import make, write_records
 
 
 def choose(page, select, value):
@@ -135,6 +136,16 @@ def test_several_runs_stand_side_by_side(opened, run_folder, tmp_path):
     chips = [chip.strip() for chip in page.locator("#filter label").all_text_contents()]
     assert chips == [*METHODS, "ditto"]
     keep(page, "report-two-runs")
+
+
+def test_gains_are_of_the_same_client(opened, tmp_path):
+    folder = make(tmp_path / "run", methods=("local", "ditto"))  # client i: i of 10 alone, i + 1 by ditto
+    correct = np.array([[1, 2, 3, 4], [1, np.nan, 3, 4]], np.float32)
+    write_records(folder / "methods" / "ditto", [1, 2], {"correct": correct})
+    page = opened(write_report([folder], tmp_path / "report.html"))
+    draw_all(page)
+    said = page.locator("[data-key='gains/run'] .say").text_content()
+    assert said.startswith("3 of 3 clients gain over training alone, 0 lose, 0 end the same; in the middle +10.0")
 
 
 ODD = {

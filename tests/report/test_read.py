@@ -13,10 +13,12 @@ import pytest
 
 from browser import METHODS
 from cgpfl.errors import CgpflError
+from cgpfl.report.figures import draw
+from cgpfl.report.files import read_history
 from cgpfl.report.page import html, plotly, write_report
 from cgpfl.report.read import read_run
 from cgpfl.report.shrink import compact
-from run_folders import make
+from run_folders import make, write_records
 
 
 def test_a_finished_run(run_folder):
@@ -67,6 +69,49 @@ def test_a_run_that_was_killed_is_read_from_its_events_and_records(run_folder, t
         assert one["clients"] == two["clients"]
         assert one["contexts"] == two["contexts"]
         assert one["summary"]["accuracy"] == two["summary"]["accuracy"]
+
+
+def test_clients_that_could_not_be_evaluated_are_left_out(tmp_path):
+    """Client 1 misses the last evaluation, all miss the third; metrics.parquet holds fewer rounds than there were."""
+    folder = make(tmp_path / "run", clients=4, rounds=(1, 2, 3), methods=("local", "cgpfl"))
+    shutil.rmtree(folder / "methods" / "cgpfl")
+    nan = np.nan
+    correct = np.array([[1, 2, 3, 4], [5, nan, 7, 8], [nan, nan, nan, nan]], np.float32)
+    context = np.array([[0, 0, 0, 0], [0, 1, 0, 1], [0, 1, 0, 1]], np.int32)
+    write_records(folder / "methods" / "cgpfl", [1, 2, 3], {"correct": correct, "context": context})
+    history = pd.read_csv(folder / "history.csv")
+    history[(history["method"] != "cgpfl") | (history["round"] < 3)].to_csv(folder / "history.csv", index=False)
+    (folder / "metrics.parquet").write_bytes(b"not needed")
+    cgpfl = read_run(folder)["methods"][1]
+    assert cgpfl["clients"] == {"client": [0, 2, 3], "correct": [5, 7, 8], "n": [10, 10, 10]}
+    assert cgpfl["history"]["ari"] == [0, 1]
+    groups = cgpfl["contexts"]["groups"]
+    assert [(g["members"], g["accuracy"]) for g in groups] == [(2, 0.6), (2, 0.8)]  # client 1 is a member, too
+    correct[1, 3] = nan
+    write_records(folder / "methods" / "cgpfl", [1, 2, 3], {"correct": correct, "context": context})
+    assert read_run(folder)["methods"][1]["contexts"]["groups"][1]["accuracy"] is None
+
+
+def test_an_old_folder_is_read_from_its_metrics(tmp_path):
+    whole = read_run(make(tmp_path / "whole" / "run", rounds=(1, 2, 3)))
+    folder = make(tmp_path / "run", rounds=(1, 2, 3))
+    (folder / "federation.safetensors").unlink()
+    shutil.rmtree(folder / "methods")
+    assert [m["clients"] for m in read_run(folder)["methods"]] == [m["clients"] for m in whole["methods"]]
+    metrics = pd.read_parquet(folder / "metrics.parquet")
+    missed = (metrics["client"] == 2) & (metrics["round"] == 3) & (metrics["method"] == "cgpfl")
+    metrics[~missed].to_parquet(folder / "metrics.parquet")
+    local, _, cgpfl = read_run(folder)["methods"]
+    assert local["clients"]["client"] == [0, 1, 2, 3]
+    assert (cgpfl["clients"]["client"], cgpfl["clients"]["correct"]) == ([0, 1, 3], [2, 3, 5])
+
+
+def test_labels_that_look_like_numbers_or_nothing(tmp_path):
+    labels = ("0.10", "NA", "1e3")
+    folder = make(tmp_path / "run", methods=labels)
+    assert [m["history"]["round"] for m in read_run(folder)["methods"]] == [[1, 2]] * 3
+    assert sorted(set(read_history(folder)["method"])) == sorted(labels)
+    assert [path.name for path in draw(folder)] == ["accuracy.png"]
 
 
 def event(kind, method="", round_=0, **values):
@@ -140,6 +185,82 @@ def test_names_cannot_break_the_page(tmp_path):
     page = html([folder])
     assert "</script><b>" not in page
     assert "&lt;/script&gt;&lt;b&gt; split by up" in page
+
+
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+def test_no_value_of_a_summary_is_markup(tmp_path):
+    folder = make(tmp_path / "run", methods=("cgpfl", "cgpfl-b"))
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["methods"]["cgpfl"]["diverged"] = EVIL
+    summary["methods"]["cgpfl-b"]["contexts"]["k"] = EVIL
+    summary["data"] |= {"clients": 4, "split": EVIL, "split_hash": EVIL}
+    summary["model"]["name"] = EVIL
+    (folder / "summary.json").write_text(json.dumps(summary))
+    page = html([folder])
+    assert "<img" not in page
+    assert "diverged in round &lt;img" in page
+    assert "<td>&lt;img" in page
+
+
+def test_a_state_is_one_of_ours(tmp_path):
+    about = {"seed": 0, "data": {"clients": 2, "true_contexts": None}, "model": {"name": "mlr"}}
+    (tmp_path / "events.jsonl").write_text(event("opened", **about) + event("closed", state=EVIL))
+    assert read_run(tmp_path)["state"] == "stopped"
+
+
+DAMAGE = {
+    "config.toml": ("rounds = = 3", "config.toml cannot be read"),
+    "summary.json": ('{"hello": "world"}', "its files are not what a run writes"),
+    "history.csv": ("", "history.csv cannot be read"),
+    "federation.safetensors": ("none", "federation.safetensors cannot be read"),
+    "methods/cgpfl/records-000002.safetensors": ("none", "records-000002.safetensors cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_folder_is_one_line(tmp_path, name):
+    folder = make(tmp_path / "run")
+    text, said = DAMAGE[name]
+    assert (folder / name).exists()
+    (folder / name).write_text(text)
+    with pytest.raises(CgpflError, match=said) as error:
+        html([folder])
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_table_of_an_old_folder_is_one_line(tmp_path):
+    folder = make(tmp_path / "run")
+    (folder / "federation.safetensors").unlink()
+    (folder / "metrics.parquet").write_text("none")
+    with pytest.raises(CgpflError, match=r"metrics.parquet cannot be read"):
+        read_run(folder)
+
+
+def test_numbers_of_another_kind_are_one_line(tmp_path):
+    folder = make(tmp_path / "run")
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["methods"]["local"]["seconds"] = "long"
+    (folder / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(CgpflError, match="its files are not what a run writes"):
+        html([folder])
+
+
+def test_what_is_offered_to_go_on(tmp_path):
+    """An unfinished comparison is no run, and a deployment goes on by its nodes."""
+    compared, deployed = tmp_path / "compared", tmp_path / "deployed"
+    for folder, section in ((compared, "[compare]\nseeds = 2\n"), (deployed, "[deploy]\nclients = 2\n")):
+        folder.mkdir()
+        (folder / "config.toml").write_text(section)
+    page = html([compared])
+    assert f"cgpfl compare {compared / 'config.toml'}" in page
+    assert f"cgpfl resume {compared}" in page
+    assert "cgpfl run" not in page
+    assert f"cgpfl deploy run APP --out {deployed} " in html([deployed])
+    finished = make(tmp_path / "finished")
+    (finished / "config.toml").write_text((finished / "config.toml").read_text() + "[deploy]\nclients = 2\n")
+    assert f"cgpfl deploy run APP --out {finished}-again " in html([finished])
 
 
 def test_numbers_are_short_and_json_has_no_nan():

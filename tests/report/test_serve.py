@@ -6,12 +6,15 @@ import threading
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from browser import METHODS, keep, lines, until
 from cgpfl.errors import CgpflError
+from cgpfl.report.files import newest, recorded
 from cgpfl.report.serve import serve
+from run_folders import make
 
 CHART = "document.querySelector(`[data-key='curves/live'] .chart`)"
 
@@ -120,6 +123,46 @@ def test_only_this_machine_may_ask(going_on):
             get(server.url, Host="evil.example:80")
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(server.url + "etc/passwd")
+
+
+def test_trouble_is_said_on_the_page_and_goes_away(opened, going_on):
+    folder, later = going_on
+    config = (folder / "config.toml").read_text()
+    with serving([folder]) as server:
+        page = opened(server.url)
+        points(page, 2)
+        (folder / "config.toml").write_text("= =")
+        more(folder, later[:1])
+        until(page, "document.querySelector('#trouble').textContent.includes('config.toml cannot be read')")
+        assert page.locator("#trouble").is_visible()
+        (folder / "config.toml").write_text(config)
+        more(folder, later[1:2])
+        points(page, 4)
+        assert page.locator("#trouble").is_hidden()
+    opened.wrong[:] = [text for text in opened.wrong if "status of 500" not in text]  # as it must say
+
+
+def test_whatever_goes_wrong_is_one_line(going_on, monkeypatch):
+    folder, _ = going_on
+
+    def broken(runs, live):
+        raise RuntimeError("no\nluck")
+
+    with serving([folder]) as server:
+        monkeypatch.setattr("cgpfl.report.serve.fragments", broken)
+        with pytest.raises(urllib.error.HTTPError, match="500") as error:
+            get(server.url + "data")
+        assert error.value.read() == b"RuntimeError: no luck\n"
+
+
+def test_files_that_vanish_are_skipped(tmp_path, monkeypatch):
+    """A resumed run removes records that it will write again, maybe between being listed and being looked at."""
+    folder = make(tmp_path / "run")
+    gone = folder / "methods" / "cgpfl" / "records-000009.safetensors"
+    before = newest(folder), recorded(folder / "methods" / "cgpfl")[0]
+    real = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: [*real(self, pattern), gone])
+    assert (newest(folder), recorded(folder / "methods" / "cgpfl")[0]) == before
 
 
 def test_bad_input_is_one_line(going_on, tmp_path):

@@ -89,5 +89,9 @@ def page(folder: Path, quiet: bool) -> None:
     except CgpflError as error:
         typer.echo(str(error), err=True)
         return
+    except Exception as error:  # the run is done and saved, whatever became of its page
+        said = " ".join(str(error).split())
+        typer.echo(f"report: could not be made ({type(error).__name__}: {said}); {folder} is complete", err=True)
+        return
     if not quiet:
         typer.echo(f"report: {written}")

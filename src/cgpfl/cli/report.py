@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +11,27 @@ import typer
 
 from cgpfl.cli.app import app
 from cgpfl.errors import CgpflError
+
+LOOK = 0.2
+"""Seconds between two looks for a folder that is not there yet."""
+
+
+def _each_once(runs: list[Path]) -> list[Path]:
+    """The folders, each once, however it is spelled."""
+    first: dict[Path, Path] = {}
+    for run in runs:
+        first.setdefault(run.resolve(), run)
+    return list(first.values())
+
+
+def _wait_for(runs: list[Path]) -> None:
+    """Until the runs whose folders are not there have begun."""
+    from cgpfl.report.files import begun
+
+    for run in (run for run in runs if not run.exists()):
+        typer.echo(f"run {run}: not there yet; waiting for it (Ctrl-C ends)", err=True)
+        while not begun(run):
+            time.sleep(LOOK)
 
 
 @app.command()
@@ -28,6 +51,7 @@ def report(
     """
     from cgpfl.report.page import write_report
 
+    runs = _each_once(runs)
     default = runs[0] / "report.html" if len(runs) == 1 else Path("runs/report.html")
     typer.echo(write_report(runs, out or default))
 
@@ -40,7 +64,8 @@ def watch(
 ) -> None:
     """Serve the report as a live page: it gains points while the runs go on.
 
-    On this machine only (127.0.0.1). It finds the connection again after it was lost. Ctrl-C ends it; the runs go on.
+    On this machine only (127.0.0.1). A folder that is not there yet is waited for. The page finds the connection again
+    after it was lost. Ctrl-C ends it; the runs go on.
 
     [dim]cgpfl run --out runs/mine & cgpfl watch runs/mine --open[/dim]
     """
@@ -48,11 +73,11 @@ def watch(
 
     if port is not None and not 0 <= port < 2**16:
         raise CgpflError(f"--port {port}: must be a number from 0 to 65535")
-    with serve(runs, port) as server:
-        typer.echo(f"{server.url} (Ctrl-C ends)")
-        if show:
-            typer.launch(server.url)
-        try:
+    runs = _each_once(runs)
+    with suppress(KeyboardInterrupt):
+        _wait_for(runs)
+        with serve(runs, port) as server:
+            typer.echo(f"{server.url} (Ctrl-C ends)")
+            if show:
+                typer.launch(server.url)
             server.serve_forever()
-        except KeyboardInterrupt:
-            return

@@ -82,20 +82,35 @@ class JsonLines:
             file.write(b"\n" * cut + line.encode() + b"\n")
 
 
-@contextmanager
-def told(callbacks: Iterable[Callback], values: dict[str, Any]) -> Iterator[tuple[Callback, ...]]:
-    """The callbacks, told that a run begins and, whatever happens, that it is over. Only the first process talks."""
-    listening = tuple(callbacks) if is_first() else ()
-    for callback in listening:
+def check_callbacks(callbacks: Iterable[Callback]) -> None:
+    """Callbacks are functions; said before anything is written."""
+    for callback in callbacks:
         if not callable(callback):
             raise CgpflError(f"callbacks: {callback!r} is not a function of one event")
-    tell(listening, Event("opened", values=values))
-    state = "stopped"
+
+
+@contextmanager
+def told(callbacks: Iterable[Callback], values: dict[str, Any]) -> Iterator[tuple[Callback, ...]]:
+    """The callbacks, told that a run begins and, whatever happens, that it is over. Only the first process talks.
+
+    That it is over is told to every callback, even if an earlier one raises; then the first error is raised.
+    """
+    listening = tuple(callbacks) if is_first() else ()
+    check_callbacks(listening)
+    first: BaseException | None = None
     try:
+        tell(listening, Event("opened", values=values))
         yield listening
-        state = "finished"
-    finally:
-        tell(listening, Event("closed", values={"state": state}))
+    except BaseException as error:
+        first = error
+    state = "finished" if first is None else "stopped"
+    for callback in listening:
+        try:
+            callback(Event("closed", values={"state": state}))
+        except Exception as error:
+            first = error if first is None else first
+    if first is not None:
+        raise first
 
 
 def tell(callbacks: Iterable[Callback], event: Event) -> None:

@@ -14,7 +14,7 @@ from cgpfl.engine.processes import agree, by_the_first, watched
 from cgpfl.engine.where import check_place
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import Experiment, from_dict, read_toml, to_toml
-from cgpfl.experiment.events import EVENTS, Callback, JsonLines, opening, told
+from cgpfl.experiment.events import EVENTS, Callback, JsonLines, check_callbacks, opening, told
 from cgpfl.experiment.folder import RunFolder, parameters
 from cgpfl.experiment.result import Outcome, Result
 from cgpfl.experiment.run import Progress, checked, interrupts, run_method
@@ -48,6 +48,7 @@ def run_experiment(
 
     ``callbacks`` are called with every :class:`~cgpfl.experiment.events.Event`.
     """
+    check_callbacks(callbacks)
     data, model, methods = build(experiment)
 
     def begin() -> None:

@@ -3,9 +3,9 @@
 federation.safetensors             who holds which labels: ``labels [N, classes]`` (training samples), ``test [N]``
                                    and, where it is known, ``context [N]``
 methods/NAME/models.safetensors    of a method with contexts, after the last round: ``context [K]`` (those in use),
-                                   ``distance [K, K]`` between their models; ``client [m]``, and the first two
-                                   principal components of these clients' personal models and of the contexts'
-                                   models, ``place [m + K, 2]``
+                                   ``distance [K, K]`` between their models (of up to 50); ``client [m]``, and the
+                                   first two principal components of these clients' personal models and of the
+                                   contexts' models, ``place [m + K, 2]``
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ MOST_CELLS = 2**22
 """Clients × classes up to which label counts are kept."""
 MOST_MODELS, MOST_NUMBERS = 200, 2**25
 """Models, and parameters in all of them, that are looked at for the projection."""
+MOST_DISTANCES = 50
+"""Contexts up to which distances between their models are kept: a larger matrix cannot be read."""
 
 
 def federation(data: FederatedData) -> dict[str, np.ndarray]:
@@ -62,9 +64,14 @@ def models(result: Result) -> tuple[dict[str, np.ndarray], dict[str, Any]] | Non
         return None
     place, share = principal(np.stack(personal + kept))
     arrays = {"context": contexts.astype(np.int32), "client": clients.astype(np.int32), "place": place}
-    if kept:
-        arrays["distance"] = np.linalg.norm(np.stack(kept)[:, None] - np.stack(kept)[None], axis=-1)
+    if 0 < len(kept) <= MOST_DISTANCES:
+        arrays["distance"] = distances(np.stack(kept))
     return {k: v.astype(np.float32) if v.dtype == float else v for k, v in arrays.items()}, {"share": share}
+
+
+def distances(points: np.ndarray) -> np.ndarray:
+    """``[K, K]``: Euclidean distances between the rows of ``points [K, d]``, a row at a time: d may be large."""
+    return np.stack([np.linalg.norm(points - point, axis=1) for point in points])
 
 
 def _flat(params: Any) -> np.ndarray:

@@ -22,7 +22,7 @@ from cgpfl.engine.processes import agree, by_the_first, gathered, watched
 from cgpfl.engine.where import check_place
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder
-from cgpfl.experiment.events import EVENTS, Callback, JsonLines, Teller, opening, told
+from cgpfl.experiment.events import EVENTS, Callback, JsonLines, Teller, check_callbacks, opening, told
 from cgpfl.experiment.folder import RunFolder, parameters
 from cgpfl.experiment.records import Records
 from cgpfl.experiment.result import Result
@@ -166,6 +166,7 @@ def run(
     name = label or getattr(method, "name", "") or type(method).__name__.lower()
     check_label(name)
     check_place(settings.devices, settings.store)
+    check_callbacks(callbacks)
     folder = None if out is None else RunFolder(Path(out))
     if folder is not None:
         agree("run", f"{fingerprint(method, built, settings)} {data.digest}")

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cgpfl.report.figures import COLOURS
+from cgpfl.report.files import read_history
 
 PLAIN = ("local", "fedavg")
 """What every method is measured against; drawn as lines behind the others."""
@@ -20,8 +21,8 @@ def draw(folder: Path) -> list[Path]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    summary = json.loads((folder / "summary.json").read_text())
-    history = pd.read_csv(folder / "history.csv")
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    history = read_history(folder)
     place = folder / "figures"
     place.mkdir(exist_ok=True)
     written: list[Path] = []

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cgpfl.report.files import read_history
+
 COLOURS = ("#4C72B0", "#DD8452", "#55A868", "#C44E52", "#8172B3", "#937860", "#DA8BC3", "#8C8C8C", "#CCB974", "#64B5CD")
 """Told apart by most readers, in print too."""
 
@@ -18,8 +20,8 @@ def draw(run: Path) -> list[Path]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    summary = json.loads((run / "summary.json").read_text())
-    history = pd.read_csv(run / "history.csv")
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    history = read_history(run)
     metrics = pd.read_parquet(run / "metrics.parquet")
     folder = run / "figures"
     folder.mkdir(exist_ok=True)

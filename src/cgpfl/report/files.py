@@ -3,26 +3,65 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from cgpfl.errors import CgpflError
 
 EVENTS = "events.jsonl"
 
 
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Whatever goes wrong with one file of a run folder is one line that names it."""
+    try:
+        yield
+    except Exception as error:
+        raise CgpflError(f"run {file.parent}: {file.name} cannot be read ({_short(error)})") from error
+
+
+@contextmanager
+def whole(run: Path) -> Iterator[None]:
+    """Whatever is missing or odd in a run folder whose files can be read, in one line."""
+    try:
+        yield
+    except CgpflError:
+        raise
+    except Exception as error:
+        raise CgpflError(
+            f"run {run}: cannot be shown, its files are not what a run writes ({_short(error)})"
+        ) from error
+
+
+def _short(error: Exception) -> str:
+    """The kind of an error and the beginning of what it says."""
+    said = " ".join(str(error).split())
+    return type(error).__name__ + (f": {said[:80]}" if said else "")
+
+
+def read_history(run: Path) -> pd.DataFrame:
+    """history.csv of a run or a comparison; labels are text, whatever they look like ("0.1", "NA")."""
+    with reading(run / "history.csv"):
+        return pd.read_csv(
+            run / "history.csv", dtype={"method": str}, keep_default_na=False, na_values=[""], encoding="utf-8"
+        )
+
+
 def load(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and facts of a safetensors file; nothing where there is none."""
     from safetensors import SafetensorError, safe_open
 
-    if not path.exists():
-        return {}, {}
     try:
         with safe_open(path, "np") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             return arrays, json.loads((file.metadata() or {}).get("facts", "{}"))
+    except FileNotFoundError:  # also when it went away just now: a resumed run removes records it will write again
+        return {}, {}
     except (SafetensorError, OSError, ValueError) as error:
         raise CgpflError(f"report: {path} cannot be read ({type(error).__name__})") from error
 
@@ -33,18 +72,20 @@ def recorded(folder: Path) -> tuple[list[int], dict[str, np.ndarray]]:
     blocks: list[dict[str, np.ndarray]] = []
     for path in sorted(folder.glob("records-*.safetensors"), key=lambda p: int(p.stem.split("-")[1])):
         arrays, facts = load(path)
-        rounds += facts["rounds"]
-        blocks.append(arrays)
+        if arrays:
+            rounds += facts["rounds"]
+            blocks.append(arrays)
     return rounds, {name: np.concatenate([b[name] for b in blocks]) for name in (blocks[0] if blocks else {})}
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
     """The events of a run; a line that was cut off is left out."""
-    file = path / EVENTS
-    if not file.exists():
+    try:
+        text = (path / EVENTS).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
         return []
     events = []
-    for line in file.read_text(errors="replace").splitlines():
+    for line in text.splitlines():
         try:
             event = json.loads(line)
         except ValueError:
@@ -54,7 +95,17 @@ def events_of(path: Path) -> list[dict[str, Any]]:
     return events
 
 
+def begun(path: Path) -> bool:
+    """Whether a run has written what a report needs."""
+    return any((path / name).exists() for name in ("config.toml", "summary.json", EVENTS))
+
+
 def newest(path: Path) -> tuple[Any, ...]:
     """Sizes and times of the files that grow while a run goes on."""
     files = [path / EVENTS, path / "summary.json", *sorted(path.glob("methods/*/records-*.safetensors"))]
-    return tuple((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.exists())
+    found = []
+    for file in files:
+        with suppress(OSError):  # not there, or gone just now
+            facts = file.stat()
+            found.append((file.name, facts.st_size, facts.st_mtime_ns))
+    return tuple(found)

@@ -14,6 +14,7 @@ from string import Template
 from typing import Any
 
 from cgpfl.errors import CgpflError
+from cgpfl.report.files import whole
 from cgpfl.report.read import read_run
 
 ASSETS = Path(__file__).parent / "assets"
@@ -25,13 +26,13 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
     """Write the report of some run folders to ``out``; an older report there is replaced, anything else is not."""
     if out.is_dir():
         raise CgpflError(f"--out {out}: is a folder; name a file, such as {out / 'report.html'}")
-    if out.exists() and MARK not in out.read_text(errors="replace")[:2000]:
+    if out.exists() and MARK not in out.read_text(encoding="utf-8", errors="replace")[:2000]:
         raise CgpflError(f"--out {out}: exists and is not a report; choose another name")
     text = html(runs)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         part = out.with_name(out.name + ".part")
-        part.write_text(text)
+        part.write_text(text, encoding="utf-8")
         part.replace(out)
     except OSError as error:
         raise CgpflError(f"--out {out}: cannot be written: {error.strerror or error}") from error
@@ -44,35 +45,41 @@ def html(runs: Sequence[Path], live: bool = False) -> str:
 
     parts = fragments(runs, live)
     page = parts.pop("page")
-    scripts = [(ASSETS / name).read_text() for name in ("charts.js", "contexts.js", "page.js", "reader.js")]
-    return Template((ASSETS / "page.html").read_text()).substitute(
+    scripts = [_asset(name) for name in ("charts.js", "contexts.js", "page.js", "reader.js")]
+    return Template(_asset("page.html")).substitute(
         parts,
         version=__version__,
         connect="'self'" if live else "'none'",
         title=escape(", ".join(run["name"] for run in page["runs"])),
-        style=(ASSETS / "page.css").read_text(),
+        style=_asset("page.css"),
         script="\n".join(scripts),
         data=json.dumps(page, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
         plotly=plotly(),
     )
 
 
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")
+
+
 def fragments(runs: Sequence[Path], live: bool = False) -> dict[str, Any]:
     """What is new on a live page: ``page`` (for the charts) and the HTML of head, table and settings."""
     read = [(path, read_run(path)) for path in runs]
     names = [run["name"] for _, run in read]
+    parts: dict[str, list[str]] = {"head": [], "table": [], "settings": []}
     for path, run in read:
         if names.count(run["name"]) > 1:  # runs of one name in several folders
             run["name"] = str(path)
-        run["title"] = title(run)
         if run["state"] == "running" and not live:
             run["state"] = "not finished"
-    return {
-        "page": {"live": live, "runs": [{k: v for k, v in run.items() if k != "config"} for _, run in read]},
-        "head": "".join(head(run) for _, run in read),
-        "table": "".join(table(run, len(read) > 1) for _, run in read) + f'<p class="quiet">{escape(WORDS)}</p>',
-        "settings": "".join(settings(path, run) for path, run in read),
-    }
+        with whole(path):
+            run["title"] = title(run)
+            parts["head"].append(head(run))
+            parts["table"].append(table(run, len(read) > 1))
+            parts["settings"].append(settings(path, run))
+    parts["table"].append(f'<p class="quiet">{escape(WORDS)}</p>')
+    page = {"live": live, "runs": [{k: v for k, v in run.items() if k != "config"} for _, run in read]}
+    return {"page": page, **{name: "".join(texts) for name, texts in parts.items()}}
 
 
 @cache
@@ -93,34 +100,36 @@ def title(run: dict[str, Any]) -> str:
     facts = [f"{data.get('source', 'data')} split by {data.get('split', 'own')}", f"{data['clients']} clients"]
     if data["true_contexts"]:
         facts.append(f"{data['true_contexts']} hidden contexts")
-    facts.append(run["model"]["name"])
+    facts.append(str(run["model"]["name"]))
     facts.append(f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds from {seeds[0]}")
     return ", ".join(facts)
 
 
 def head(run: dict[str, Any]) -> str:
     """The run's name, state and federation."""
-    state = f' <span class="badge {run["state"].replace(" ", "-")}">{run["state"]}</span>'
+    state = f' <span class="badge {escape(run["state"].replace(" ", "-"))}">{escape(run["state"])}</span>'
     return f'<h1>{escape(run["name"])}{state}</h1><p class="quiet">{escape(run["title"])}</p>'
 
 
 def table(run: dict[str, Any], several: bool) -> str:
-    """The result table of a run or a comparison."""
+    """The result table of a run or a comparison. Every cell is text, and is escaped here."""
     compared = run["kind"] == "comparison"
     rows = [_compared(m, run) if compared else _row(m, run) for m in run["methods"]]
     ends = {m["label"]: _accuracy(m) for m in run["methods"]}
     best = max((v for v in ends.values() if v is not None), default=None)
     body = []
     for m, cells in zip(run["methods"], rows, strict=True):
-        label, accuracy, *rest = cells
+        label, accuracy, *rest = (escape(str(cell)) for cell in cells)
+        if m["summary"]["diverged"]:
+            accuracy = f'<span class="bad">{accuracy}</span>'
         part = f' class="bar" style="--part:{100 * (ends[m["label"]] or 0):.0f}%"'
         mark = ' class="best"' if best is not None and ends[m["label"]] == best else ""
         others = "".join(f"<td>{v}</td>" for v in rest)
-        body.append(f"<tr{mark}><td>{escape(label)}</td><td{part}>{accuracy}</td>{others}</tr>")
+        body.append(f"<tr{mark}><td>{label}</td><td{part}>{accuracy}</td>{others}</tr>")
     columns = COMPARED if compared else COLUMNS
     header = "".join(f'<th title="{escape(why)}">{escape(name)}</th>' for name, why in columns.items())
     caption = f"<h3>{escape(run['name'])}</h3>" if several else ""
-    notes = "".join(f'<p class="quiet">{escape(note)}</p>' for note in run.get("notes", []))
+    notes = "".join(f'<p class="quiet">{escape(str(note))}</p>' for note in run.get("notes", []))
     whole = f"<table><thead><tr>{header}</tr></thead><tbody>{''.join(body)}</tbody></table>"
     return f'{caption}<div class="wide">{whole}</div>{notes}'
 
@@ -172,7 +181,7 @@ def _row(m: dict[str, Any], run: dict[str, Any]) -> list[str]:
     s = m["summary"]
     local = next((_accuracy(o) for o in run["methods"] if o["name"] == "local" and o is not m), None)
     own, found, contexts = _accuracy(m), s["accuracy"] or {}, s["contexts"] or {}
-    accuracy = f'<span class="bad">diverged in round {s["diverged"]}</span>' if s["diverged"] else _percent(own)
+    accuracy = f"diverged in round {s['diverged']}" if s["diverged"] else _percent(own)
     sent = None if s.get("bytes_up") is None else (s["bytes_up"] + s["bytes_down"]) / 1e6
     return [
         m["label"],
@@ -194,7 +203,7 @@ def _compared(m: dict[str, Any], run: dict[str, Any]) -> list[str]:
     s, seeds = m["summary"], len(run["seeds"])
     accuracy = _percent(s["accuracy"]) + (f" ± {100 * s['std']:.1f}" if seeds > 1 and s["std"] is not None else "")
     if s["diverged"]:
-        accuracy = f'<span class="bad">diverged, {s["diverged"]} of {seeds} seeds</span>'
+        accuracy = f"diverged, {s['diverged']} of {seeds} seeds"
     return [
         m["label"],
         accuracy,
@@ -220,10 +229,14 @@ def settings(path: Path, run: dict[str, Any]) -> str:
     if run["state"] != "finished":
         lines.append(f"cgpfl resume {path}")
     if "[deploy]" in run["config"].splitlines():
-        lines = [f"cgpfl deploy run APP --out {path}-again    # on its nodes; APP: the folder it was started from"]
+        other = path if run["state"] != "finished" else f"{path}-again"
+        goes = "goes on" if run["state"] != "finished" else "again"
+        lines = [f"cgpfl deploy run APP --out {other}    # {goes} on its nodes; APP: the folder it was started from"]
     split = run["data"].get("split_hash")
     same = (
-        f"<p class='quiet'>Hash of the split: {escape(split)}; the same hash is the same problem.</p>" if split else ""
+        f"<p class='quiet'>Hash of the split: {escape(str(split))}; the same hash is the same problem.</p>"
+        if split
+        else ""
     )
     return (
         f"<h3>{escape(run['name'])}</h3><pre>{escape(chr(10).join(lines))}</pre>{same}"

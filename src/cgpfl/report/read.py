@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from cgpfl.errors import CgpflError
-from cgpfl.report.files import events_of, load, recorded
+from cgpfl.report.clients import Clients, of_metrics, of_records
+from cgpfl.report.files import events_of, load, read_history, reading, whole
 from cgpfl.report.shrink import MOST_CLIENTS, MOST_POINTS, compact, run_lengths, spread, thin
 
 COLUMNS = (
@@ -31,26 +32,44 @@ class Told(NamedTuple):
 
 
 def read_run(path: Path) -> dict[str, Any]:
-    """Everything a report shows of a run or a comparison, ready for JSON."""
+    """Everything a report shows of a run or a comparison, ready for JSON; a damaged folder is one clear line."""
     if not path.is_dir():
         raise CgpflError(f"run {path}: no such folder")
-    config_file, summary_file = path / "config.toml", path / "summary.json"
-    config = config_file.read_text() if config_file.exists() else ""
-    summary = _json(summary_file) if summary_file.exists() else None
-    if summary is not None and "seeds" in summary:
-        return read_comparison(path, summary, config)
+    settings: dict[str, Any] = {}
+    config, summary = "", None
+    if (path / "config.toml").exists():
+        with reading(path / "config.toml"):
+            config = (path / "config.toml").read_text(encoding="utf-8")
+            settings = tomllib.loads(config)
+            _names(settings)
+    if (path / "summary.json").exists():
+        with reading(path / "summary.json"):
+            summary = dict(json.loads((path / "summary.json").read_text(encoding="utf-8")))
+    with whole(path):
+        if summary is not None and "seeds" in summary:
+            return read_comparison(path, summary, config, settings)
+        return _read_run(path, summary, config, settings)
+
+
+def _names(settings: dict[str, Any]) -> dict[str, str]:
+    """Which method each label is."""
+    return {m.get("label", m["name"]): m["name"] for m in settings.get("method", [])}
+
+
+def _read_run(path: Path, summary: dict[str, Any] | None, config: str, settings: dict[str, Any]) -> dict[str, Any]:
     told = _told(events_of(path))
     name = path.resolve().name
     if summary is None and told is None:
         if not config:
             raise CgpflError(f"run {path}: has no config.toml, summary.json or events.jsonl; is it a run folder?")
         nothing: dict[str, Any] = {"seeds": [], "data": {}, "model": {}, "methods": [], "truth": None}
-        return {"name": name, "kind": "run", "state": "waiting", "config": config, **nothing}
+        kind = "comparison" if "compare" in settings else "run"
+        return {"name": name, "kind": kind, "state": "waiting", "config": config, **nothing}
     finished = summary is not None and (told is None or told.state == "finished")
     about = summary if finished else (told.opened if told else {})
     assert about is not None
     federation, _ = load(path / "federation.safetensors")
-    names = {m.get("label", m["name"]): m["name"] for m in tomllib.loads(config).get("method", [])}
+    names = _names(settings)
     run = {
         "name": name,
         "kind": "run",
@@ -63,23 +82,28 @@ def read_run(path: Path) -> dict[str, Any]:
     }
     if finished:
         assert summary is not None
-        history = pd.read_csv(path / "history.csv")
-        metrics = pd.read_parquet(path / "metrics.parquet")
+        history = read_history(path)
+        metrics = None
+        if "test" not in federation:  # written before there was such a file
+            with reading(path / "metrics.parquet"):
+                metrics = pd.read_parquet(path / "metrics.parquet")
         methods = [
             {
                 "label": label,
                 "summary": facts,
-                "rounds": _planned(config) or facts["rounds"],
+                "rounds": _planned(settings) or facts["rounds"],
                 "round": facts["rounds"],
                 "history": history[history["method"] == label],
-                "clients": _of_metrics(metrics[metrics["method"] == label]),
+                "clients": of_records(path / "methods" / label, federation.get("test"))
+                if metrics is None
+                else of_metrics(metrics[metrics["method"] == label]),
             }
             for label, facts in summary["methods"].items()
         ]
     else:
         assert told is not None
         methods = [
-            {**facts, "clients": _of_records(path / "methods" / label, federation.get("test"))}
+            {**facts, "clients": of_records(path / "methods" / label, federation.get("test"))}
             for label, facts in told.methods.items()
         ]
     run["methods"] = [
@@ -100,10 +124,10 @@ def _notes(run: dict[str, Any]) -> list[str]:
     return notes
 
 
-def read_comparison(path: Path, summary: dict[str, Any], config: str) -> dict[str, Any]:
+def read_comparison(path: Path, summary: dict[str, Any], config: str, settings: dict[str, Any]) -> dict[str, Any]:
     """A comparison: means over seeds, with the range of the accuracy."""
-    history = pd.read_csv(path / "history.csv")
-    names = {m.get("label", m["name"]): m["name"] for m in tomllib.loads(config).get("method", [])}
+    history = read_history(path)
+    names = _names(settings)
     methods = []
     for label, facts in summary["methods"].items():
         rows = history[history["method"] == label].drop(columns="method").groupby("round")
@@ -111,7 +135,7 @@ def read_comparison(path: Path, summary: dict[str, Any], config: str) -> dict[st
         lows, highs = rows["accuracy"].min().to_numpy(), rows["accuracy"].max().to_numpy()
         kept = thin(len(mean))
         band = {"low": lows[kept].tolist(), "high": highs[kept].tolist()} if len(summary["seeds"]) > 1 else None
-        curves = {**_curves(mean, None), "band": band}
+        curves = {**_curves(mean), "band": band}
         about = {"label": label, "name": names.get(label, label), "summary": facts, "history": curves}
         methods.append(about | {"round": summary["rounds"], "rounds": summary["rounds"]})
     about = {k: summary[k] for k in ("seeds", "data", "model", "target", "notes")}
@@ -119,16 +143,9 @@ def read_comparison(path: Path, summary: dict[str, Any], config: str) -> dict[st
     return compact({**state, **about, "methods": methods})
 
 
-def _planned(config: str) -> int | None:
-    rounds = tomllib.loads(config).get("rounds")
+def _planned(settings: dict[str, Any]) -> int | None:
+    rounds = settings.get("rounds")
     return rounds if isinstance(rounds, int) else None
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text()))
-    except (ValueError, OSError) as error:
-        raise CgpflError(f"run {path.parent}: {path.name} cannot be read ({type(error).__name__})") from error
 
 
 def _told(events: Iterable[dict[str, Any]]) -> Told | None:
@@ -142,7 +159,7 @@ def _told(events: Iterable[dict[str, Any]]) -> Told | None:
         if kind == "opened":
             opened, state = values, "running"
         elif kind == "closed":
-            state = values["state"]
+            state = "finished" if values["state"] == "finished" else "stopped"
         elif kind == "started":
             methods[label] = {"label": label, "rounds": values["rounds"], "round": event["round"], "summary": None}
             rows[label] = {t: row for t, row in rows.get(label, {}).items() if t <= event["round"]}
@@ -180,44 +197,16 @@ def _so_far(history: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-class Clients(NamedTuple):
-    """Records with a value a client: evaluated rounds ``[E]``, test samples ``[N]``, ``values[name] [E, N]``."""
-
-    rounds: np.ndarray
-    n: np.ndarray
-    values: dict[str, np.ndarray]
-
-
-def _of_metrics(rows: pd.DataFrame) -> Clients | None:
-    """From a method's rows of metrics.parquet."""
-    if not len(rows):
-        return None
-    clients = int(rows["client"].max()) + 1
-    names = [c for c in ("correct", "shared_correct", "distance", "context") if c in rows and rows[c].notna().any()]
-    values = {c: rows[c].to_numpy().reshape(-1, clients) for c in names}
-    return Clients(rows["round"].to_numpy()[::clients], rows["n"].to_numpy()[:clients], values)
-
-
-def _of_records(folder: Path, n: np.ndarray | None) -> Clients | None:
-    """From the records of a method that is not done, as of its last checkpoint."""
-    rounds, values = recorded(folder)
-    return Clients(np.asarray(rounds), n, values) if len(rounds) and n is not None else None
-
-
 def _method(m: dict[str, Any], name: str, federation: dict[str, np.ndarray], models: Path) -> dict[str, Any]:
     clients: Clients | None = m.pop("clients")
-    ari: list[float] | None = None
     out: dict[str, Any] = {**m, "name": name, "clients": None, "contexts": None}
+    history = m["history"]
     if clients is not None:
-        shown = spread(len(clients.n))
-        last = {"client": shown, "correct": clients.values["correct"][-1][shown], "n": clients.n[shown]}
-        if "shared_correct" in clients.values:
-            last["shared"] = clients.values["shared_correct"][-1][shown]
-        out["clients"] = last
+        out["clients"] = clients.last()
         if "context" in clients.values:
             out["contexts"] = _contexts(clients, federation, models, m["summary"])
-            ari = out["contexts"]["ari"]
-    out["history"] = _curves(m["history"], ari if ari and len(ari) == len(m["history"]) else None)
+            history = _with_ari(history, clients.rounds, out["contexts"]["ari"])
+    out["history"] = _curves(history)
     # A report of a thousand clients needs no list of them in the table's data.
     slim = m["summary"] | {"contexts": dict(m["summary"].get("contexts") or {}) or None}
     for key in ("assignment", "curve"):
@@ -235,12 +224,12 @@ def _contexts(
     kept, shown = thin(len(table)), spread(table.shape[1])
     final = table[-1]
     used = np.unique(final)
-    own = clients.values["correct"][-1] / clients.n
+    own = clients.accuracy()
     groups = [
         {
             "context": int(c),
             "members": int((final == c).sum()),
-            "accuracy": float(own[final == c].mean()),
+            "accuracy": _mean(own[final == c]),
             "labels": None if labels is None else labels[final == c].sum(axis=0),
             "truth": None if truth is None else np.unique(truth[final == c], return_counts=True),
         }
@@ -274,11 +263,24 @@ def _agreement(truth: np.ndarray, table: np.ndarray) -> list[float]:
     return [known[row.tobytes()] for row in table]
 
 
-def _curves(history: pd.DataFrame, ari: list[float] | None) -> dict[str, Any]:
+def _mean(values: np.ndarray) -> float | None:
+    """The mean of the values that are known, if any is."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def _with_ari(history: pd.DataFrame, rounds: np.ndarray, ari: list[float] | None) -> pd.DataFrame:
+    """The history with the agreement in every round of which it is known."""
+    if ari is None or not len(history):
+        return history
+    found = history["round"].map(dict(zip(rounds.tolist(), ari, strict=True)))
+    return history.assign(ari=found.fillna(history["ari"]) if "ari" in history else found)
+
+
+def _curves(history: pd.DataFrame) -> dict[str, Any]:
     """Columns of the history, thinned."""
     if not len(history):
         return {"round": []}
-    history = history if ari is None else history.assign(ari=ari)
     rows = history.iloc[thin(len(history))]
     known = [c for c in COLUMNS if c in rows and rows[c].notna().any()]
     return {"round": rows["round"].tolist()} | {c: rows[c].tolist() for c in known}

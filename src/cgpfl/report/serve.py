@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ LOOK = 0.5
 BEAT = 10.0
 """Seconds after which a silent connection is written to, to notice that it is gone."""
 PORTS = range(8765, 8785)
+PLAIN = "text/plain; charset=utf-8"
 
 
 class Watch(ThreadingHTTPServer):
@@ -65,22 +67,26 @@ class _Handler(BaseHTTPRequestHandler):
         """One of the three."""
         host = (self.headers.get("Host") or "").rsplit(":", 1)[0]
         if host not in ("127.0.0.1", "localhost"):  # a page elsewhere must not read this through a name it controls
-            return self._send(403, "text/plain", b"only from this machine\n")
+            return self._send(403, PLAIN, b"only from this machine\n")
+        answer: tuple[int, str, bytes] | None
         try:
             match self.path:
                 case "/":
-                    return self._send(200, "text/html; charset=utf-8", html(self.server.runs, live=True).encode())
+                    answer = 200, "text/html; charset=utf-8", html(self.server.runs, live=True).encode()
                 case "/data":
-                    return self._send(200, "application/json", self.server.data())
+                    answer = 200, "application/json", self.server.data()
                 case "/events":
-                    return self._events()
+                    answer = None
                 case "/favicon.ico":
-                    return self._send(204, "image/x-icon", b"")
-        except (BrokenPipeError, ConnectionResetError):
-            return None  # whoever asked has gone
+                    answer = 204, "image/x-icon", b""
+                case _:
+                    answer = 404, PLAIN, b"there are /, /data and /events\n"
         except CgpflError as error:
-            return self._send(500, "text/plain", f"{error}\n".encode())
-        return self._send(404, "text/plain", b"there are /, /data and /events\n")
+            answer = 500, PLAIN, f"{error}\n".encode()
+        except Exception as error:  # a page that others look at says what is wrong, and goes on
+            answer = 500, PLAIN, f"{type(error).__name__}: {' '.join(str(error).split())}\n".encode()
+        with suppress(BrokenPipeError, ConnectionResetError):  # whoever asked has gone
+            return self._events() if answer is None else self._send(*answer)
 
     def _send(self, code: int, kind: str, body: bytes) -> None:
         self.send_response(code)

@@ -177,10 +177,13 @@ function sorted(run, ui) {
 /** One method's clients: trained alone, with the shared model, with the personal one; sorted by what they gain. */
 function gains(run, m, ui) {
   const local = run.methods.find((o) => o.name === "local" && o.clients && o !== m),
-    c = m.clients,
     dark = ui.dark;
+  // By client, not by place: of some clients one method has a last evaluation and the other has none.
+  const lone = local && new Map(local.clients.client.map((i, at) => [i, local.clients.correct[at] / local.clients.n[at]]));
+  const there = m.clients.client.map((_, at) => at).filter((at) => !lone || lone.has(m.clients.client[at]));
+  const c = Object.fromEntries(Object.entries(m.clients).map(([name, values]) => [name, there.map((at) => values[at])]));
   const own = c.correct.map((v, i) => v / c.n[i]),
-    alone = local ? local.clients.correct.map((v, i) => v / local.clients.n[i]) : null;
+    alone = lone ? c.client.map((i) => lone.get(i)) : null;
   const gain = own.map((v, i) => (alone ? v - alone[i] : v));
   const order = gain.map((_, i) => i).sort((a, b) => gain[a] - gain[b] || own[a] - own[b]);
   const x = order.map((_, i) => i + 1),
@@ -234,7 +237,7 @@ function gains(run, m, ui) {
   data.push(points("personal model", pick(own), { color: ui.styles.get(m.label).colour[dark] }));
   const up = gain.filter((g) => g > 0).length,
     down = gain.filter((g) => g < 0).length;
-  const middle = [...gain].sort((a, b) => a - b)[Math.floor(gain.length / 2)];
+  const middle = [...gain].sort((a, b) => a - b)[Math.floor(gain.length / 2)] ?? 0;
   const sign = (v) => (v > 0 ? "+" : "") + (100 * v).toFixed(1);
   const say = alone
     ? `${up} of ${gain.length} clients gain over training alone, ${down} lose, ${gain.length - up - down} end the same; in the middle ${sign(middle)} points.`

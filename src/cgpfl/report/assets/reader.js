@@ -41,6 +41,12 @@ addEventListener("beforeprint", () => {
   );
 });
 
+/** Say what is wrong, or that nothing is any more. */
+function trouble(text) {
+  $("trouble").textContent = text;
+  $("trouble").hidden = !text;
+}
+
 // Live
 
 /** Listen for news; the browser reconnects by itself, and what was missed is fetched then. */
@@ -62,7 +68,9 @@ function listen() {
     try {
       for (let got = 0; got !== wanted;) {
         got = wanted;
-        show(await (await fetch("data")).json());
+        const response = await fetch("data");
+        trouble(response.ok ? "" : await response.text());
+        if (response.ok) show(await response.json());
       }
     } catch {
       /* the connection is gone: it comes back with an event */
@@ -104,9 +112,7 @@ async function start() {
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     document.head.append(element("script", { textContent: await new Response(stream).text() }));
   } catch (error) {
-    $("trouble").textContent =
-      `The charts need a newer browser (${error.message}); the table and the configuration do not.`;
-    $("trouble").hidden = false;
+    trouble(`The charts need a newer browser (${error.message}); the table and the configuration do not.`);
     return;
   }
   refresh();

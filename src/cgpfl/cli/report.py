@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -74,6 +75,7 @@ def watch(
     if port is not None and not 0 <= port < 2**16:
         raise CgpflError(f"--port {port}: must be a number from 0 to 65535")
     runs = _each_once(runs)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts it in the background ignores Ctrl-C
     with suppress(KeyboardInterrupt):
         _wait_for(runs)
         with serve(runs, port) as server:

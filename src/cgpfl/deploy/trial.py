@@ -147,11 +147,11 @@ def trial(
 
 
 def _stoppable() -> dict[int, Any]:
-    """SIGTERM and SIGHUP end a trial as Ctrl-C does, with its processes → the handlers before."""
+    """SIGTERM and SIGHUP end a trial as Ctrl-C does, with its processes, in the background, too → handlers before."""
     if threading.current_thread() is not threading.main_thread():
         return {}
 
     def stop(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    return {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    return {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}

@@ -195,11 +195,16 @@ def node(
     import os
 
     from cgpfl.data.local import files_of
-    from cgpfl.deploy.processes import check_port, supernode
+    from cgpfl.deploy.processes import check_key, check_port, check_server, supernode
 
     place = state.resolve()
-    files_of(data)
+    for path in files_of(data):
+        if path is not None and not path.exists():
+            raise CgpflError(f"--data {path}: no such file or folder")
+    check_key(key)
     check_port(port)
+    if trouble := check_server(server, ca):
+        _say(trouble)
     process = supernode(
         client=client, server=server, ca=ca, key=key, data=data, state=place / "states", home=place / "flwr", port=port
     )

@@ -182,6 +182,41 @@ def register(home: Path, key: Path) -> None:
             raise
 
 
+def check_server(server: str, ca: Path, seconds: float = 5) -> str | None:
+    """Raise where ``server`` (HOST:PORT) has no certificate of ``ca``; a line where it cannot be reached now."""
+    host, colon, port = server.rpartition(":")
+    if not colon or not host or not port.isdigit():
+        raise CgpflError(f"--server {server}: must be HOST:PORT")
+    try:
+        context = ssl.create_default_context(cafile=str(ca))
+    except (ssl.SSLError, OSError) as error:
+        raise CgpflError(f"--ca {ca}: holds no certificate that can be read") from error
+    try:
+        with (
+            socket.create_connection((host, int(port)), seconds) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            return None
+    except ssl.SSLCertVerificationError as error:
+        raise CgpflError(f"--server {server}: its certificate is not one of {ca} ({error.verify_message})") from error
+    except OSError as error:
+        return f"{server} cannot be reached now ({error.strerror or error}); the node will go on trying"
+
+
+def check_key(key: Path) -> None:
+    """Raise where a node's private key cannot be used."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+    try:
+        found = load_ssh_private_key(key.read_bytes(), None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise CgpflError(f"--key {key}: is no private key that can be read") from error
+    if not isinstance(found, ec.EllipticCurvePrivateKey):
+        raise CgpflError(f"--key {key}: must be a P-384 key, as cgpfl deploy keys makes them")
+
+
 def check_port(port: int) -> None:
     """Raise where a port of this machine is taken."""
     with socket.socket() as s:

@@ -309,6 +309,7 @@ def test_a_disk_error_is_one_line(tmp_path):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@slow
 def test_an_npz_run_resumes_from_anywhere(tmp_path):
     rng = np.random.default_rng(0)
     npz(tmp_path / "mine.npz", x=rng.normal(size=(60, 4)), y=rng.integers(0, 2, 60), client=np.arange(60) % 3)

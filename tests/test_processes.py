@@ -52,7 +52,8 @@ def same(summary, expected):
         assert summary["accuracy"][name] == pytest.approx(expected["accuracy"][name], abs=1e-6)
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 4])
 def test_several_processes_are_one_run(alone, tmp_path, count):
     """Ten clients on two and on four processes, of which four do not divide ten."""
     out = tmp_path / "run"

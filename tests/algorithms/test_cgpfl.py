@@ -158,7 +158,13 @@ def test_personal_model_is_no_alias(digits, mlr):
     assert (records["correct"] != records["shared_correct"]).any()
 
 
-@pytest.mark.parametrize("method", [CGPFL(contexts=2), CGPFL(contexts="auto"), CGPFL(contexts=2, warmup=0)])
+@pytest.mark.parametrize(
+    "method",
+    [
+        CGPFL(contexts=2),
+        *(pytest.param(m, marks=pytest.mark.slow) for m in (CGPFL(contexts="auto"), CGPFL(contexts=2, warmup=0))),
+    ],
+)
 def test_permuting_clients_permutes_the_result(digits, mlr, method):
     order = np.random.default_rng(1).permutation(8)
     _, a, _ = simulate(method, digits, mlr, rounds=8)

@@ -52,6 +52,7 @@ def test_without_pytorch(quick_rates, monkeypatch):
     assert "pip install 'cgpfl[bench]'" in found.notes[0]
 
 
+@pytest.mark.slow
 def test_a_sweep_is_its_single_runs():
     found = run_sweep(rounds=4, prox=(1.0, 5.0), seeds=2)
     assert (found.runs, found.rounds) == (4, 4)

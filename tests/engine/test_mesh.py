@@ -43,7 +43,7 @@ def same(one, other):
 
 @pytest.mark.parametrize("devices", [pytest.param(2, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize(
-    "method", ["cgpfl", "ifca", *(pytest.param(m, marks=pytest.mark.slow) for m in ("cgpfl-heur", "l2sgd"))]
+    "method", ["cgpfl", *(pytest.param(m, marks=pytest.mark.slow) for m in ("ifca", "cgpfl-heur", "l2sgd"))]
 )
 def test_a_run_on_several_devices_is_the_run_on_one(digits, mlr, method, devices):
     """Eight clients on three devices: nine places, one of them a copy that must not count."""
@@ -57,6 +57,7 @@ def test_a_run_on_several_devices_is_the_run_on_one(digits, mlr, method, devices
         np.testing.assert_allclose(values, others[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_some_clients_of_a_round_on_several_devices(digits, mlr):
     """A cohort of five on three devices; some do not answer."""
     settings = {**RUN, "participation": 0.6, "dropout": 0.3}

@@ -35,7 +35,7 @@ def same_states(device, stream):
         np.testing.assert_allclose(a[known], b[known], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["cgpfl", "cgpfl-heur", "fedavg"])
+@pytest.mark.parametrize("name", ["cgpfl", pytest.param("cgpfl-heur", marks=pytest.mark.slow), "fedavg"])
 def test_streamed_is_the_run_on_the_device(digits, mlr, name):
     method = get_method(name, {"warmup": 0} if name == "cgpfl" else {})
     (_, device, records, due), (_, stream, others, rounds) = both(method, digits, mlr, **SOME)

@@ -42,6 +42,7 @@ def check_against_simulation(method, data, model, **settings):
     return seen, records
 
 
+@pytest.mark.slow
 def test_watching_does_not_change_the_run(tiny, tiny_mlr):
     """Minibatches, sampled clients that may not answer, a warm-up, clustering."""
     method = CGPFL(contexts=2, local_rounds=2, warmup=2, restarts=1)

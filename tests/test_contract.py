@@ -13,7 +13,6 @@ from cgpfl.engine import Simulation
 from cgpfl.testing import CHECKS, ContractError, check_algorithm
 from cgpfl.tree import weighted_mean
 
-
 QUICK = ("local", "fedavg", "pfedme", "cgpfl", "ditto", "ifca", "scaffold", "fedmd")
 """One of a kind: without a server, with one model, with contexts, with private state, with public samples."""
 

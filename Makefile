@@ -10,7 +10,7 @@ DONE := $(VENV)/.installed
 TESTS := $(VENV)/.installed-for-tests
 TRACKERS := tensorboard==2.21.0 wandb==0.31.0 mlflow-skinny==3.17.2 sqlalchemy==2.1.8 alembic==1.20.1
 
-.PHONY: setup browser run docs test test-slow test-track lint types deploy-demo bench clean
+.PHONY: setup browser run docs test test-slow test-long test-track lint types deploy-demo bench clean
 
 setup: $(DONE)
 
@@ -46,10 +46,14 @@ browser: $(TESTS)
 
 # Nearly all of a test's time is compilation: programs here are compiled quickly, not for speed.
 test: $(TESTS) browser lint types
-	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long"
 
 test-slow: $(TESTS)
 	$(BIN)/python -m pytest -n 2 -m slow
+
+# Every block of the documentation's pages, and the notebooks.
+test-long: $(TESTS)
+	$(BIN)/python -m pytest -n 2 -m long
 
 # Trackers beside the rest: they bring some forty packages, which nothing else needs.
 test-track: $(TESTS)

@@ -13,11 +13,14 @@ from cgpfl.engine import Simulation
 from cgpfl.testing import CHECKS, ContractError, check_algorithm
 from cgpfl.tree import weighted_mean
 
-QUICK = ("local", "fedavg", "pfedme", "cgpfl", "ditto", "ifca", "scaffold", "fedmd")
-"""One of a kind: without a server, with one model, with contexts, with private state, with public samples."""
+
+def first_of_its_class(name):
+    return name == next(n for n, m in METHODS.items() if type(m) is type(METHODS[name]))
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
+@pytest.mark.parametrize(
+    "name", [n if first_of_its_class(n) else pytest.param(n, marks=pytest.mark.slow) for n in METHODS]
+)
 def test_every_method_keeps_the_contract(name):
     check_algorithm(name)
 

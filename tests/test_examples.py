@@ -36,7 +36,7 @@ def test_notebooks_are_kept_without_outputs():
         assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells), path.name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_first_steps(done):
     notebook = done["1-first-steps"]
     tables = shown(notebook, "text/html")
@@ -47,14 +47,14 @@ def test_first_steps(done):
     assert len(shown(notebook, "image/png")) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_own_data_and_model(done):
     tables = shown(done["2-your-data-and-model"], "text/html")
     assert len(tables) == 3
     assert "1.00" in tables[2]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_own_method(done):
     notebook = done["3-your-method"]
     plain, rolling = eval(shown(notebook, "text/plain")[-1])

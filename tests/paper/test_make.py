@@ -251,7 +251,7 @@ def test_everything(sets, tmp_path, monkeypatch):
     shown = next(row for row in section(out / "theory")["tables"][0]["rows"] if row[0] == "4")
     assert shown[-2:] == [f"{measured['total']:.3g}", f"{measured['left']:.3g}"]
     facts = {f["method"]: f for f in rows_of(out / "beyond" / "beyond.csv")}
-    assert len(facts["cgpfl"]["ari"].split()) == 2
+    assert len(facts["cgpfl-heur"]["ari"].split()) == 2
     for module in (bounds, watched):
         monkeypatch.setattr(module, "watch", None)
     monkeypatch.setattr(cells, "run_batch", None)

@@ -61,7 +61,7 @@ def test_a_run_folder_like_a_simulations(app, tmp_path):
         in cgpfl("export", out, "--client", 0, "--format", "safetensors", code=2).stderr
     )
     refused = cgpfl("resume", out, code=2)
-    assert "is of a deployment; it goes on by: cgpfl deploy up" in refused.stderr
+    assert "is of a deployment; it goes on by: cgpfl deploy run" in refused.stderr
 
 
 def test_it_goes_on_where_it_stopped(app, tmp_path):

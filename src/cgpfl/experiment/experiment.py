@@ -75,7 +75,7 @@ def resume_experiment(
     if not (path / "config.toml").exists():
         raise CgpflError(f"run {path}: has no config.toml; a run made in Python is continued there, with resume=True")
     if "deploy" in read_toml(path / "config.toml"):
-        raise CgpflError(f"run {path}: is of a deployment; it goes on by: cgpfl deploy up APP --out {path}")
+        raise CgpflError(f"run {path}: is of a deployment; it goes on by: cgpfl deploy run APP --out {path}")
     values = read_toml(path / "config.toml") | ({} if devices is None else {"devices": devices})
     experiment = from_dict(values, str(path / "config.toml"))
     data, model, methods = build(experiment)

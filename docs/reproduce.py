@@ -61,7 +61,10 @@ def claims(sections: list[Section]) -> str:
 def facts(run: Path) -> str:
     """What the run says of itself, and the commit of this source."""
     asked, times = (json.loads((run / name).read_text()) for name in ("paper.json", "times.json"))
-    total = times.pop(ALL, 0.0)
+    times.pop(ALL, None)
+    took = dict.fromkeys(("tables and figures", "theorems", "sweep", "beyond the paper"), 0.0)
+    for name, seconds in times.items():
+        took[kind_of(name)] += seconds
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=DOCS, check=False
     )
@@ -70,11 +73,22 @@ def facts(run: Path) -> str:
         raise SystemExit(f"{run}: is a quick run; its numbers mean little")
     lines = [
         *(f"- {machine}" for machine in machines(run)),
-        f"- `cgpfl paper all --seeds {asked['seeds']}`, {total:.0f} s of wall clock, compilation and drawing included.",
+        f"- `cgpfl paper all --seeds {asked['seeds']}`; seconds of its programs, compilation included: "
+        + ", ".join(f"{kind} {seconds:.0f}" for kind, seconds in took.items())
+        + ".",
         f"- `python docs/reproduce.py RUN` wrote this page, at commit {commit.stdout.strip() or 'unknown'}.",
         "- the longest programs: " + ", ".join(f"{name} {seconds:.0f} s" for name, seconds in longest) + ".",
     ]
     return "\n".join(lines)
+
+
+def kind_of(program: str) -> str:
+    """What a program of times.json was run for."""
+    if program == "theory":
+        return "theorems"
+    if program.startswith("beyond"):
+        return "beyond the paper"
+    return "sweep" if " sweep-" in program else "tables and figures"
 
 
 def main() -> None:

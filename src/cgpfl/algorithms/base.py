@@ -59,10 +59,11 @@ class ClientData:
         A draw depends on the key and the client's own count alone, never on how far the table is
         padded, so the same client draws the same batches in every engine.
         """
-        if size == 0:
-            return self.all()
-        picks = jax.random.randint(key, (size,), 0, self.count)
-        return self.take(self.rows[picks], jnp.ones(size, jnp.float32))
+        return self.all() if size == 0 else self.take(self.draw(key, size), jnp.ones(size, jnp.float32))
+
+    def draw(self, key: Array, size: int) -> Array:
+        """Where the samples of a :meth:`batch` of ``size`` are, ``[size]``."""
+        return self.rows[jax.random.randint(key, (size,), 0, self.count)]
 
     def all(self) -> Batch:
         """Every sample of this client, padding at weight 0."""

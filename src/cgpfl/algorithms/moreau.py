@@ -9,9 +9,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Task
-from cgpfl.algorithms.steps import pull
+from cgpfl.algorithms.steps import over_batches, pull
 from cgpfl.batch import Batch
 from cgpfl.tree import Tree, axpy
+
+UNROLLED = 8
+"""Inner steps written out one after the other, at most."""
 
 
 def moreau_rounds(
@@ -34,16 +37,14 @@ def moreau_rounds(
     prox of f_i at ω̃; then ω̃ ← ω̃ − rate·(ω̃ − θ).
     """
 
-    def local_round(state: tuple[Tree, Tree], round_key: Array) -> tuple[tuple[Tree, Tree], None]:
+    def local_round(state: tuple[Tree, Tree], batch: Batch) -> tuple[Tree, Tree]:
         omega, theta = state
-        batch = data.batch(round_key, batch_size)
         steps = steps_by_products if pays(task.model, theta, batch, inner_steps) else steps_one_by_one
         theta = steps(task, omega, theta, batch, prox, personal_rate, inner_steps)
         omega = jax.tree.map(lambda w, t: w - generalized_rate * (w - t), omega, theta)
-        return (omega, theta), None
+        return omega, theta
 
-    keys = jax.random.split(key, local_rounds)
-    return jax.lax.scan(local_round, (generalized, personal), keys)[0]
+    return over_batches(local_round, (generalized, personal), data, key, local_rounds, batch_size)
 
 
 def steps_one_by_one(
@@ -96,7 +97,9 @@ def steps_by_products(
         return (a, b, c, moved(bias, d.sum(axis=0), first_omega["bias"]), moved(rest, of_rest, rest_omega)), None
 
     began = (jnp.float32(1), jnp.float32(0), jnp.zeros_like(start), first["bias"], rest)
-    (a, b, c, bias, rest), _ = jax.lax.scan(inner, began, None, length=steps)
+    # On an accelerator steps this small are mostly launches: written out, several of them become one.
+    unroll = 1 if jax.default_backend() == "cpu" else min(steps, UNROLLED)
+    (a, b, c, bias, rest), _ = jax.lax.scan(inner, began, None, length=steps, unroll=unroll)
     weight = a * first["weight"] + b * first_omega["weight"] + c.T @ x
     return model.join({"weight": weight, "bias": bias}, rest)
 

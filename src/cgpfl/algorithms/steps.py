@@ -50,11 +50,22 @@ def sgd(
     """``steps`` times: draw one minibatch, then w ← w − rate·g(w), where g is ∇f_i unless given."""
     g = gradient or task.grad
 
-    def step(w: Tree, step_key: Array) -> tuple[Tree, None]:
-        batch = data.batch(step_key, batch_size)
-        return axpy(-rate, g(w, batch), w), None
+    return over_batches(lambda w, batch: axpy(-rate, g(w, batch), w), params, data, key, steps, batch_size)
 
-    return jax.lax.scan(step, params, jax.random.split(key, steps))[0]
+
+def over_batches(
+    step: Callable[[Tree, Batch], Tree], state: Tree, data: ClientData, key: Array, steps: int, batch_size: int
+) -> Tree:
+    """``steps`` times: draw one minibatch, then state ← step(state, minibatch).
+
+    All are drawn before the first step: random bits are many small steps, and an accelerator waits between them.
+    """
+    keys = jax.random.split(key, steps)
+    if batch_size == 0:
+        return jax.lax.fori_loop(0, steps, lambda _, s: step(s, data.all()), state)
+    weight = jnp.ones(batch_size, jnp.float32)
+    drawn = jax.vmap(lambda k: data.draw(k, batch_size))(keys)
+    return jax.lax.scan(lambda s, rows: (step(s, data.take(rows, weight)), None), state, drawn)[0]
 
 
 def sgd_some(

@@ -8,6 +8,8 @@ import numpy as np
 import optax
 from jax import Array
 
+from cgpfl.tree import switch
+
 
 def match(new: Array, old: Array, slots: int, k: Array | int | None = None) -> Array:
     """Rename the clusters in ``new [n]`` so that they overlap most with ``old [n]``.
@@ -16,12 +18,19 @@ def match(new: Array, old: Array, slots: int, k: Array | int | None = None) -> A
     Solves the assignment problem exactly (Hungarian algorithm). With ``k`` only the first k of the
     ``slots`` names are given to the first k clusters. Returns the new name of each cluster, ``[slots]``.
     """
-    overlap = jnp.matmul(jax.nn.one_hot(new, slots).T, jax.nn.one_hot(old, slots))
-    if k is not None:
+
+    def as_they_are(new: Array, old: Array, k: Array) -> Array:
+        return jnp.arange(slots, dtype=jnp.int32)
+
+    def renamed(new: Array, old: Array, k: Array) -> Array:
+        overlap = jnp.matmul(jax.nn.one_hot(new, slots).T, jax.nn.one_hot(old, slots))
         used = jnp.arange(slots) < k
         overlap = jnp.where(used[:, None] == used[None, :], overlap, -1.0 - new.shape[0])
-    rows, columns = optax.assignment.hungarian_algorithm(-overlap)
-    return jnp.zeros(slots, jnp.int32).at[rows].set(columns.astype(jnp.int32))
+        rows, columns = optax.assignment.hungarian_algorithm(-overlap)
+        return jnp.zeros(slots, jnp.int32).at[rows].set(columns.astype(jnp.int32))
+
+    changed = (new != old).any().astype(jnp.int32)  # seldom, once contexts have settled
+    return switch(changed, [as_they_are, renamed], new, old, jnp.int32(slots if k is None else k))
 
 
 def membership(labels: np.ndarray, k: int) -> np.ndarray:

@@ -204,5 +204,5 @@ def answers(key: Array, dropout: Array | float) -> Array:
 
 
 def host(tree: Any) -> Any:
-    """The tree as NumPy arrays."""
-    return jax.tree.map(np.asarray, tree)
+    """The tree as NumPy arrays; all copies are under way at once."""
+    return jax.tree.map(np.asarray, jax.device_get(tree))

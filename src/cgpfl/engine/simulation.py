@@ -128,7 +128,8 @@ class Simulation:
             self.method, self.task, self.arrays, self.keys, state, schedule, self.dropout, self.static
         )
         n = int(filled)
-        return state, {k: np.asarray(v[:n]) for k, v in host(records).items()}, due[:n]
+        written = host(records) if n else {k: np.empty(v.shape, v.dtype) for k, v in records.items()}
+        return state, {k: v[:n] for k, v in written.items()}, due[:n]
 
     def furthest(self, start: int) -> int:
         """The last round a block from ``start`` may reach without overflowing its record buffer."""

@@ -23,8 +23,6 @@ from cgpfl.errors import CgpflError
 from cgpfl.tree import is_key, plain, typed
 
 AXIS = "clients"
-LARGE = 1 << 20
-"""Bytes from which on a device's part of a leaf is a message of its own."""
 
 
 def a_device_a_core() -> None:
@@ -81,10 +79,9 @@ def put(tree: Any, sharding: NamedSharding) -> Any:
 
 
 def gathered(tree: Any, mesh: Mesh | None) -> Any:
-    """Leaves ``[n, ...]``, each divided over the devices, whole on every one of them: in one message, if not large.
+    """Leaves ``[n, ...]``, each divided over the devices, whole on every one of them: in one message.
 
-    What a small message costs is waiting, so leaves of one width travel as one array of bits; a large one goes by
-    itself, without the copies that takes.
+    What a small message costs is waiting, so leaves of one width travel as one array of bits.
     """
     if mesh is None:
         return tree
@@ -94,7 +91,7 @@ def gathered(tree: Any, mesh: Mesh | None) -> Any:
         whole: list[Any] = [None] * len(leaves)
         messages: dict[Any, list[int]] = {}
         for i, leaf in enumerate(leaves):
-            messages.setdefault(i if leaf.nbytes > LARGE else _bits(leaf.dtype), []).append(i)
+            messages.setdefault(_bits(leaf.dtype), []).append(i)
         for places in messages.values():
             rows = [_as_bits(leaves[i]).reshape(leaves[i].shape[0], -1) for i in places]
             joined = jax.lax.all_gather(jnp.concatenate(rows, axis=1), AXIS, tiled=True)

@@ -6,6 +6,7 @@ save, when to stop) is decided by the first and told to the others; only the fir
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from cgpfl.engine.mesh import cores
 from cgpfl.errors import CgpflError, LostError
 
 PATIENCE = 60
@@ -37,6 +39,8 @@ def join(coordinator: str, processes: int | None = None, process: int | None = N
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise CgpflError(f"--coordinator {coordinator}: must be host:port of process 0, or auto")
         given = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
+        if host in ("127.0.0.1", "localhost"):  # all on this machine: each with its share of the cores
+            os.environ.setdefault("PJRT_NPROC", str(max(1, cores() // processes)))
     try:
         jax.distributed.initialize(
             **given, initialization_timeout=PATIENCE, heartbeat_timeout_seconds=PATIENCE, shutdown_timeout_seconds=5

@@ -20,7 +20,7 @@ from cgpfl.cli import app, main
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 GUIDES = sorted((DOCS / "guides").glob("*.md"))
-PAGES = ["getting-started.md", "faq.md", "theory.md", *(f"guides/{page.name}" for page in GUIDES)]
+PAGES = ["getting-started.md", "faq.md", "theory.md", "after-training.md", *(f"guides/{page.name}" for page in GUIDES)]
 BLOCK = re.compile(r"```(\w*)\n(.*?)```(?=(.{0,80}))", re.DOTALL)
 SHORT = {"run": ["--rounds", "8"], "compare": ["--rounds", "8"]}
 

@@ -1,9 +1,22 @@
-"""Every Python block of the README runs, in order, as one session."""
+"""Every Python block of the README runs, in order, as one session; and so does every command."""
 
 import re
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from test_pages import command
+
 README = Path(__file__).parents[1] / "README.md"
+ELSEWHERE = {
+    "watch": "report/test_live.py",
+    "paper": "paper/test_make.py",
+    "bench": "bench/test_bench.py",
+    "data get": "data/test_fetch.py",
+    "deploy up": "deploy/test_faults.py",
+}
+"""Commands that do not end, take minutes, or need the network or PyTorch, and the tests that run them."""
 
 
 def test_python_blocks_run():
@@ -22,3 +35,37 @@ def test_links_lead_somewhere():
     assert targets
     for target in targets:
         assert (README.parent / target).exists(), target
+
+
+@pytest.mark.long
+def test_commands_run(tmp_path, monkeypatch):
+    """In order, in one folder, with few rounds and with the files that they name."""
+    text = README.read_text()
+    block = next(b for b in re.findall(r"```\n(.*?)```", text, re.DOTALL) if b.startswith("cgpfl run"))
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 17, (120, 8, 8), dtype=np.uint8), rng.integers(0, 3, 120)
+    np.savez("mine.npz", x=x, y=y, client=np.arange(120) % 6)
+    Path("new").mkdir()
+    np.savez("new/mine.npz", x=x[:40], y=y[:40])
+    columns = ["label", *(f"p{i}" for i in range(64))]
+    rows = [",".join(map(str, [label, *image.ravel()])) for image, label in zip(x[:9], y[:9], strict=True)]
+    Path("samples.csv").write_text("\n".join([",".join(columns), *rows]))
+    Path("big.toml").write_text('method = ["fedavg"]\n')
+    ran = []
+    for line in block.strip().splitlines():
+        name = line.split("#")[0].split("cgpfl ", 1)[1].strip()
+        if any(name.startswith(other) for other in ELSEWHERE):
+            continue
+        if "exports/NAME" in line:
+            line = line.replace("NAME", next(Path("exports").iterdir()).name)
+        if "runs/mine" in line:
+            line = line.replace("runs/mine", str(max(Path("runs").glob("mine*"))))
+        assert command(line).strip(), line
+        ran.append(name)
+    assert len(ran) == 16
+
+
+@pytest.mark.parametrize("file", ELSEWHERE.values())
+def test_what_runs_elsewhere_is_there(file):
+    assert (Path(__file__).parent / file).exists()

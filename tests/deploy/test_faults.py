@@ -5,6 +5,7 @@ wait is for an event, with a bound.
 """
 
 import json
+import os
 import signal
 import threading
 import time
@@ -16,8 +17,9 @@ import pytest
 
 from cgpfl.deploy.check import together
 from cgpfl.deploy.follow import events
-from cgpfl.deploy.layout import write_app, write_trial_data
+from cgpfl.deploy.layout import TRIAL_DATA, write_app, write_trial_data
 from cgpfl.deploy.plan import Deployment, read_plan
+from cgpfl.deploy.processes import descendants
 from cgpfl.deploy.serve import EVENTS
 from cgpfl.deploy.trial import trial
 from cgpfl.engine.reference import simulate_loop
@@ -138,6 +140,63 @@ def test_everything_goes_wrong(tmp_path):
     assert "is not finite" in told
     assert "had lost its state" not in told
     same_as_a_loop(app, out, "cgpfl", answered)
+
+
+@pytest.mark.slow
+def test_too_few_answers_then_a_killed_server(tmp_path):
+    rules = {"deadline": 30.0, "join": 60.0, "minimum": 2, "repeats": 1}
+    app = make_app(tmp_path / "app", [{"name": "fedavg"}], rounds=4, **rules)
+    unreadable(app / TRIAL_DATA / "3")
+    out, notes = tmp_path / "run", tmp_path / "notes"
+    notes.mkdir()
+    for name, what in {"0-0": "shape", "1-1": "round", "1-2": "hang", "2-2": "hang", "0-3": "hang"}.items():
+        (notes / name).write_text(what)
+    with trial(app, nodes=0) as federation:
+        for client in range(4):
+            federation.node(client, PYTHONPATH=str(HOOK), HOOK=str(notes))
+        with pytest.raises(LostError, match=r"round 3: 1 answers of at least 2.*, 2 times; .* with round 2 saved"):
+            federation.run(out)
+        assert [e["round"] for e in happened(out)] == [1, 2]
+        for name in ("1-2", "2-2"):
+            (notes / name).unlink()
+        _, ended = in_background(lambda: federation.run(out))
+        until("client 0 in the last round", lambda: ended or (notes / "0-3.here").exists())
+        os.kill(server_of(federation), signal.SIGKILL)
+        until("end of the run", lambda: ended, 30)
+        assert isinstance(ended[0], LostError)
+        assert "the server is gone" in str(ended[0])
+        (notes / "0-3").unlink()
+        federation.run(out)
+        own_log = federation.nodes[3].log.read_text()
+    answered = {e["round"] - 1: set(e["answered"]) for e in happened(out)[:-1]}
+    assert answered == {0: {1, 2}, 1: {0, 2}, 2: {0, 1, 2}, 3: {0, 1, 2}}
+    told = " ".join(e["line"] for e in happened(out, "say"))
+    for line in (
+        "round 1: client 0 refused: ",
+        "round 2: client 1 refused: answers round 8, not 2",
+        "round 3: 1 answers of at least 2; repeated",
+        "client 3: refused, its node cannot take part; its log says why",
+        "never heard of: client 3",
+    ):
+        assert line in told
+    assert "cgpfl: " in own_log
+    assert "mine.csv" in own_log
+    assert "mine.csv" not in told  # what is wrong with a node's files is nobody else's business
+
+
+def unreadable(folder):
+    """In the place of a client's data a file that is no table of numbers."""
+    for file in folder.iterdir():
+        file.unlink()
+    (folder / "mine.csv").write_text("label,a\n0,1\n1\n2,x,3\n")
+
+
+def server_of(federation):
+    """The process of the ServerApp, which the SuperLink started."""
+    for pid in descendants(federation.link.running.pid):
+        if "serverapp" in Path(f"/proc/{pid}/cmdline").read_text():
+            return pid
+    raise AssertionError("no ServerApp is running")
 
 
 def same_as_a_loop(app, out, label, answered):

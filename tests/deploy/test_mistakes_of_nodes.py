@@ -1,11 +1,15 @@
 """What is wrong on a node is said there, in one line, before Flower is started."""
 
+import datetime
+import shutil
 import socket
 
 import pytest
 from wire import Reader
 
+from cgpfl.deploy import certificates
 from cgpfl.deploy.certificates import write_keys
+from cgpfl.deploy.layout import KEYS
 from helpers import cgpfl
 
 
@@ -33,6 +37,23 @@ def node(keys, server, **changes):
     done = cgpfl("deploy", "node", "--client", 0, *(f"--{k}={v}" for k, v in facts.items()), code=2)
     assert len(done.stderr.strip().splitlines()) == 1
     return done.stderr
+
+
+def test_a_certificate_that_has_expired(keys, tmp_path, monkeypatch):
+    old = tmp_path / KEYS
+    old.mkdir()
+    for name in ("ca.pem", "ca.key"):
+        shutil.copy(keys / "ours" / name, old)
+    monkeypatch.setattr(certificates, "EARLIER", datetime.timedelta(days=365 * certificates.YEARS + 2))
+    write_keys(old, "localhost", 1)
+    reader = Reader(old, 9)
+    said = node(keys, f"localhost:{reader.port}")
+    reader.close()
+    assert "its certificate is not one of" in said
+    assert "expired" in said
+    said = cgpfl("deploy", "superlink", tmp_path, code=2).stderr
+    assert "server.pem: expired on " in said
+    assert len(said.strip().splitlines()) == 1
 
 
 def test_mistakes_are_one_line(keys, server):

@@ -17,6 +17,7 @@ from cgpfl.deploy.serve import RELEASED, alone, is_served, serve
 from cgpfl.engine.flower.apps import client_app
 from cgpfl.engine.flower.worker import answer
 from cgpfl.errors import CgpflError, LostError
+from cgpfl.report.files import events_of
 from cgpfl.report.page import write_report
 from helpers import cgpfl
 
@@ -50,6 +51,11 @@ def test_a_run_folder_like_a_simulations(app, tmp_path):
     assert summary["methods"]["cgpfl"]["contexts"]["k"] == 2
     assert happened(out, "finished")
     assert (out / "figures").is_dir()
+    seen = [(e["kind"], e["method"], e["round"]) for e in events_of(out)]
+    assert seen[:5] == [("opened", "", 0), ("started", "fedavg", 0), *(("evaluated", "fedavg", t) for t in (1, 2, 3))]
+    assert seen[-2:] == [("ended", "cgpfl", 3), ("closed", "", 0)]
+    last = events_of(out)[-3]["values"]
+    assert last["accuracy"] == pytest.approx(summary["methods"]["cgpfl"]["accuracy"]["pooled"])
     page = write_report([out], out / "report.html").read_text()
     assert '"fedavg"' in page
     assert "cgpfl deploy run APP" in page

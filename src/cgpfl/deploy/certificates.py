@@ -14,6 +14,9 @@ from typing import Any
 from cgpfl.errors import CgpflError
 
 YEARS = 5
+"""That a certificate lasts."""
+EARLIER = datetime.timedelta(hours=1)
+"""How long before it is made a certificate begins: clocks differ."""
 
 
 def write_keys(folder: Path, host: str, nodes: int) -> list[Path]:
@@ -46,6 +49,21 @@ def names_of(certificate: Path) -> list[str]:
     except (OSError, ValueError, x509.ExtensionNotFound) as error:
         raise CgpflError(f"{certificate}: cannot be read; remove it and its key to have them made anew") from error
     return [str(name.value) for name in found]
+
+
+def check_dates(keys: Path) -> None:
+    """Raise where a certificate of the server's is no longer valid."""
+    from cryptography import x509
+
+    for name, rest in (("ca.pem", "ca.* and server.*"), ("server.pem", "server.*")):
+        try:
+            ends = x509.load_pem_x509_certificate((keys / name).read_bytes()).not_valid_after_utc
+        except (OSError, ValueError) as error:
+            raise CgpflError(f"{keys / name}: holds no certificate that can be read") from error
+        if ends < datetime.datetime.now(datetime.UTC):
+            raise CgpflError(
+                f"{keys / name}: expired on {ends:%Y-%m-%d}; remove {rest}, then make them anew by: cgpfl deploy keys"
+            )
 
 
 def _authority(folder: Path) -> list[Path]:
@@ -118,15 +136,15 @@ def _name(text: str) -> Any:
 def _certificate(subject: Any, issuer: Any, key: Any) -> Any:
     from cryptography import x509
 
-    now = datetime.datetime.now(datetime.UTC)
+    begins = datetime.datetime.now(datetime.UTC) - EARLIER
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
+        .not_valid_before(begins)
+        .not_valid_after(begins + datetime.timedelta(days=365 * YEARS))
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cgpfl.deploy.serve import EVENTS
+from cgpfl.deploy.serve import EVENTS, is_served
 from cgpfl.errors import CgpflError, LostError
 from cgpfl.experiment.run import Progress
 
@@ -52,6 +52,7 @@ def follow(
     """
     heard, anything = time.monotonic(), False
     while True:
+        gone = anything and not is_served(out)  # asked first: what it said before its end is read below
         for place, event in events(out / EVENTS, since):
             since, heard, anything = place, time.monotonic(), True
             if event["kind"] == "say":
@@ -63,6 +64,8 @@ def follow(
             elif event["kind"] == "finished":
                 return
         check()
+        if gone:
+            raise LostError(f"run {out}: the server is gone; the same command goes on after the last round it saved")
         if not anything and time.monotonic() - heard > START:
             raise LostError(f"run {out}: the server did not begin within {START:g} s; can it write there?")
         if time.monotonic() - heard > silence:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cgpfl.deploy.certificates import check_dates
 from cgpfl.errors import CgpflError
 
 QUIET = {
@@ -118,6 +119,7 @@ def superlink(keys: Path, home: Path, port: int) -> Process:
     for name in ("ca.pem", "server.pem", "server.key"):
         if not (keys / name).exists():
             raise CgpflError(f"{keys / name}: no such file; make keys by: cgpfl deploy keys")
+    check_dates(keys)
     home.mkdir(parents=True, exist_ok=True)
     command = [program("flower-superlink"), "--host", "127.0.0.1", "--port", str(port)]
     command += ["--ssl-ca-certfile", str(keys / "ca.pem"), "--ssl-certfile", str(keys / "server.pem")]

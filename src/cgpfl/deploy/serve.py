@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from cgpfl.data import Table
+from cgpfl.deploy.outline import EngineOfNodes, Outline
 from cgpfl.deploy.plan import EXPERIMENT, Plan, check_fits, read_plan
 from cgpfl.engine.flower.link import Link
 from cgpfl.engine.flower.server import Happened, Rules, Served, Server
 from cgpfl.engine.round import State
 from cgpfl.errors import CgpflError
+from cgpfl.experiment import events as stream
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.config import Experiment, from_dict, to_toml
 from cgpfl.experiment.folder import RunFolder
@@ -35,84 +35,6 @@ EVENTS = "server.jsonl"
 LOCK = "server.lock"
 RELEASED = "released.txt"
 """Clients whose nodes may be others from now on."""
-
-
-@dataclass(frozen=True)
-class Outline:
-    """What the server knows of the federation's data: counts, and nothing else."""
-
-    train: Table
-    test: Table
-    shape: tuple[int, ...]
-    classes: int
-    scale: float = 1.0
-    shift: float = 0.0
-    context: None = None
-
-    @classmethod
-    def of(cls, plan: Plan, state: Served) -> Outline:
-        """From what the nodes have said."""
-        deploy, none = plan.deploy, np.zeros((plan.deploy.clients, 0), np.int32)
-        tables = Table(none, state.samples), Table(none, state.tests)
-        return cls(*tables, deploy.shape, deploy.classes, deploy.scale, deploy.shift)
-
-    @property
-    def clients(self) -> int:
-        """N."""
-        return len(self.train.counts)
-
-    @property
-    def ids(self) -> np.ndarray:
-        """Client ids ``[N]``."""
-        return np.arange(self.clients, dtype=np.int32)
-
-    @property
-    def digest(self) -> str:
-        """Hash of all the server knows."""
-        return hashlib.sha256(f"{self.train.counts} {self.test.counts} {self.shape}".encode()).hexdigest()[:16]
-
-    def summary(self) -> dict[str, Any]:
-        """Facts for the run folder."""
-        there = self.train.counts[self.train.counts > 0]
-        return {
-            "source": "nodes",
-            "split": "node",
-            "clients": self.clients,
-            "samples": int(self.train.counts.sum() + self.test.counts.sum()),
-            "train_samples": int(self.train.counts.sum()),
-            "test_samples": int(self.test.counts.sum()),
-            "smallest_client": int(there.min()) if len(there) else 0,
-            "largest_client": int(there.max(initial=0)),
-            "shape": list(self.shape),
-            "classes": self.classes,
-            "scale": self.scale,
-            "shift": self.shift,
-            "true_contexts": None,
-            "split_hash": self.digest,
-        }
-
-
-@dataclass(frozen=True)
-class _Asked:
-    cohort: int
-
-
-@dataclass(frozen=True)
-class _Engine:
-    """What a result asks of its engine."""
-
-    server: Server
-
-    @property
-    def static(self) -> _Asked:
-        return _Asked(self.server.cohort)
-
-    @property
-    def task(self) -> Any:
-        return self.server.task
-
-    def traffic(self) -> Any:
-        return self.server.traffic()
 
 
 @contextmanager
@@ -185,7 +107,9 @@ def _serve(plan: Plan, grid: Any, folder: RunFolder, events: Events) -> None:
     (out / RELEASED).unlink(missing_ok=True)
     there = link.wait(plan.deploy.join, plan.deploy.minimum)
     events.say(f"{len(there)} of {plan.deploy.clients} nodes are here")
-    results = [_run(plan, experiment, label, folder, link, events) for label in experiment.methods()]
+    opened = stream.opening(out.name, experiment, Outline.of(plan), plan.model(), plan.values)
+    with stream.told([stream.JsonLines(out / stream.EVENTS)], opened) as callbacks:
+        results = [_run(plan, experiment, label, folder, link, events, callbacks) for label in experiment.methods()]
     missing = [str(i) for i in np.flatnonzero(results[-1].data.test.counts == 0)]
     if missing:
         events.say(f"never heard of: client {', '.join(missing)}; the table is without them")
@@ -226,7 +150,15 @@ def _claims(folder: RunFolder) -> dict[int, int]:
     return newest
 
 
-def _run(plan: Plan, experiment: Experiment, label: str, folder: RunFolder, link: Link, events: Events) -> Result:
+def _run(
+    plan: Plan,
+    experiment: Experiment,
+    label: str,
+    folder: RunFolder,
+    link: Link,
+    events: Events,
+    callbacks: tuple[stream.Callback, ...],
+) -> Result:
     deploy, method = plan.deploy, experiment.methods()[label]
     engine = experiment.engine()
     server = Server(
@@ -245,6 +177,9 @@ def _run(plan: Plan, experiment: Experiment, label: str, folder: RunFolder, link
     what = _made(plan, experiment, method)
     state, records, before = _begin(server, place)
     began, saved = time.perf_counter() - before, len(records.rounds)
+    handle: Any = EngineOfNodes(server)
+    teller = stream.Teller(callbacks, label, method, Outline.of(plan, state), handle)
+    teller.started(state.t, experiment.rounds)
 
     def save() -> None:
         nonlocal saved
@@ -268,6 +203,8 @@ def _run(plan: Plan, experiment: Experiment, label: str, folder: RunFolder, link
     def note(happened: Happened, round_: int) -> None:
         if happened.record is not None:
             records.add([round_], {k: v[None] for k, v in happened.record.items()})
+            teller.data = Outline.of(plan, happened.state)
+            teller.evaluated(records, 1, time.perf_counter() - began)
         for client, why in happened.refused.items():
             events.say(f"{label}, round {state.t + 1}: client {client} refused: {why}")
         for client in happened.anew:
@@ -287,9 +224,9 @@ def _run(plan: Plan, experiment: Experiment, label: str, folder: RunFolder, link
         save()
         tell(state, happened.answered)
     facts = (experiment.rounds, time.perf_counter() - began, experiment.seed)
-    outline: Any = Outline.of(plan, state)
-    handle: Any = _Engine(server)
-    return Result(label, method, outline, plan.model(), handle, _whole(state), records, *facts)
+    result = Result(label, method, Outline.of(plan, state), plan.model(), handle, _whole(state), records, *facts)
+    teller.ended(result)
+    return result
 
 
 def _teller(

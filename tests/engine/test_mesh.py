@@ -92,10 +92,8 @@ def test_a_round_is_one_message(digits, mlr):
     assert f"u32[9,{64 * 10 + 10 + 3}]" in uploads  # model, id, weight, and whether all of it is finite
 
 
-@pytest.mark.parametrize("large", [0, 1 << 20])
-def test_leaves_of_any_kind_are_gathered(monkeypatch, large):
-    """Each by itself, or all that are of one width together."""
-    monkeypatch.setattr("cgpfl.engine.mesh.LARGE", large)
+def test_leaves_of_any_kind_are_gathered():
+    """All that are of one width together."""
     mesh = row_of_devices(3)
     tree = {
         "a": jnp.arange(12, dtype=jnp.float32).reshape(6, 2) - np.float32(0.1),

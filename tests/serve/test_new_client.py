@@ -1,6 +1,8 @@
 """A new client: contexts by loss, personal models by the method's own step. Parabolas first, then digits."""
 
 import dataclasses
+import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +17,7 @@ from cgpfl.data.splits import sample
 from cgpfl.engine.problem import client_keys, keys_of, make_task, on_device, round_keys
 from cgpfl.errors import CgpflError
 from cgpfl.experiment import run as run_method
-from cgpfl.experiment.opened import Published, load_published, published
+from cgpfl.experiment.opened import Published, choose, load_published, published
 from cgpfl.models import DNN
 from cgpfl.serve import personalize
 from cgpfl.serve.offer import offer
@@ -258,3 +260,14 @@ def test_new_clients_do_as_well_as_the_federation():
         alone.append(run_method("local", client, rounds=200, eval_every=200).accuracy)
     assert np.mean(found) > result.accuracy - 0.03
     assert np.mean(found) > np.mean(alone) + 0.15
+
+
+def test_the_best_of_those_with_something_for_a_stranger(run, tmp_path):
+    """A run whose most accurate method is local training."""
+    folder = shutil.copytree(run[0], tmp_path / "run")
+    summary = json.loads((folder / "summary.json").read_text())
+    for label, value in {"local": 0.9, "fedavg": 0.2, "ifca": 0.8, "cgpfl": 0.7}.items():
+        summary["methods"][label]["accuracy"]["pooled"] = value
+    (folder / "summary.json").write_text(json.dumps(summary))
+    assert choose(folder, None) == "local"
+    assert load_published(folder).label == "ifca"

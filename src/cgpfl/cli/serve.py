@@ -27,7 +27,9 @@ FORMAT = "safetensors, or safetensors,onnx (needs the extra export)."
 def personalize(
     run: Run,
     data: Annotated[Path, typer.Option(help=f"The new client's own data. {DATA}")],
-    method: MethodLabel = None,
+    method: Annotated[
+        str | None, typer.Option("--method", help="Which of its methods (default: the most accurate with a server).")
+    ] = None,
     steps: Annotated[int, typer.Option(help="Rounds' worth of the method's training on the client.")] = 20,
     test: Annotated[float, typer.Option(help="Share of the samples held out, unless there is a test file.")] = 0.25,
     formats: Annotated[str, typer.Option("--format", help=FORMAT)] = "safetensors",

@@ -51,7 +51,7 @@ def test_commands_run(tmp_path, monkeypatch):
     columns = ["label", *(f"p{i}" for i in range(64))]
     rows = [",".join(map(str, [label, *image.ravel()])) for image, label in zip(x[:9], y[:9], strict=True)]
     Path("samples.csv").write_text("\n".join([",".join(columns), *rows]))
-    Path("big.toml").write_text('method = ["fedavg"]\n')
+    Path("big.toml").write_text('[[method]]\nname = "fedavg"\n')
     ran = []
     for line in block.strip().splitlines():
         name = line.split("#")[0].split("cgpfl ", 1)[1].strip()

@@ -59,7 +59,8 @@ def call(
 def put(connection: socket.socket, content: bytes, until: float | None = None) -> None:
     """Send bytes, their number first; TimeoutError where that is not done at ``until``."""
     _allow(connection, until)
-    connection.sendall(struct.pack("!Q", len(content)) + content)
+    connection.sendall(struct.pack("!Q", len(content)))
+    connection.sendall(content)
 
 
 def take(connection: socket.socket, until: float | None = None) -> bytes:
@@ -77,14 +78,15 @@ def _allow(connection: socket.socket, until: float | None) -> None:
 
 
 def _exactly(connection: socket.socket, length: int, until: float | None) -> bytes:
-    parts = bytearray()
-    while len(parts) < length:
+    parts, left = [], length
+    while left:
         _allow(connection, until)
-        part = connection.recv(min(1 << 20, length - len(parts)))
+        part = connection.recv(min(1 << 20, left))
         if not part:
             raise EOFError
-        parts += part
-    return bytes(parts)
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
 
 
 def socket_of(place: Path) -> Path:

@@ -4,7 +4,7 @@
 
 Side by side on this machine: seconds a round, and processor seconds that a message costs its node (all its processes,
 from the kernel's own count), which is a new process each time. Beside them, the same round in simulation. The trivial
-app ("echo") adds a number to the model and returns it; unchanged, it would not be sent at all.
+app ("echo") multiplies the model by a number and returns it; equal parts of what is sent would travel once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main(grid, context):
     while len(list(grid.get_node_ids())) < NODES:
         time.sleep(0.1)
     for t in range(ROUNDS + 1):
-        arrays = ArrayRecord({"w": Array(np.full(PARAMETERS, t, np.float32))})
+        arrays = ArrayRecord({"w": Array(np.random.default_rng(t).random(PARAMETERS, np.float32))})
         sent = [Message(RecordDict({"m": arrays}), dst_node_id=n, message_type=MessageType.TRAIN, ttl=600)
                 for n in grid.get_node_ids()]
         waiting, pause = set(grid.push_messages(sent)), 0.05
@@ -63,6 +63,7 @@ def main(grid, context):
     tell(kind="finished")
 """
 ECHO_CLIENT = """
+import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -70,7 +71,7 @@ app = ClientApp()
 
 @app.train()
 def train(message, context):
-    w = message.content["m"]["w"].numpy() + context.node_config["client"] + 1  # Flower sends nothing twice
+    w = message.content["m"]["w"].numpy() * np.float32(context.node_config["client"] + 2)  # Flower sends nothing twice
     return Message(RecordDict({"m": ArrayRecord({"w": Array(w)})}), reply_to=message)
 """
 

@@ -20,6 +20,7 @@ from cgpfl.experiment import run as run_method
 from cgpfl.experiment.opened import Published, choose, load_published, published
 from cgpfl.models import DNN
 from cgpfl.serve import personalize
+from cgpfl.serve.new_client import published_of
 from cgpfl.serve.offer import offer
 from helpers import points, quadratic
 
@@ -262,7 +263,7 @@ def test_new_clients_do_as_well_as_the_federation():
     assert np.mean(found) > np.mean(alone) + 0.15
 
 
-def test_the_best_of_those_with_something_for_a_stranger(run, tmp_path):
+def test_the_best_of_those_with_something_for_a_stranger(run, stranger, tmp_path):
     """A run whose most accurate method is local training."""
     folder = shutil.copytree(run[0], tmp_path / "run")
     summary = json.loads((folder / "summary.json").read_text())
@@ -270,4 +271,8 @@ def test_the_best_of_those_with_something_for_a_stranger(run, tmp_path):
         summary["methods"][label]["accuracy"]["pooled"] = value
     (folder / "summary.json").write_text(json.dumps(summary))
     assert choose(folder, None) == "local"
-    assert load_published(folder).label == "ifca"
+    assert published_of(folder, None).label == "ifca"
+    for label in ("ifca", "cgpfl", "fedavg"):
+        (folder / "methods" / label / "state.safetensors").unlink()
+    with pytest.raises(CgpflError, match="local: its server sends nothing"):
+        personalize(folder, stranger(0))

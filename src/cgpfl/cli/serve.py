@@ -28,7 +28,7 @@ def personalize(
     run: Run,
     data: Annotated[Path, typer.Option(help=f"The new client's own data. {DATA}")],
     method: Annotated[
-        str | None, typer.Option("--method", help="Which of its methods (default: the most accurate with a server).")
+        str | None, typer.Option("--method", help="Which of its methods (default: the best for a new client).")
     ] = None,
     steps: Annotated[int, typer.Option(help="Rounds' worth of the method's training on the client.")] = 20,
     test: Annotated[float, typer.Option(help="Share of the samples held out, unless there is a test file.")] = 0.25,

@@ -55,14 +55,17 @@ def check_dates(keys: Path) -> None:
     """Raise where a certificate of the server's is no longer valid."""
     from cryptography import x509
 
-    for name, rest in (("ca.pem", "ca.* and server.*"), ("server.pem", "server.*")):
+    for name, rest, then in (
+        ("ca.pem", "ca.* and server.*", "give every node the new ca.pem"),
+        ("server.pem", "server.*", "reload nginx"),
+    ):
         try:
             ends = x509.load_pem_x509_certificate((keys / name).read_bytes()).not_valid_after_utc
         except (OSError, ValueError) as error:
             raise CgpflError(f"{keys / name}: holds no certificate that can be read") from error
         if ends < datetime.datetime.now(datetime.UTC):
             raise CgpflError(
-                f"{keys / name}: expired on {ends:%Y-%m-%d}; remove {rest}, then make them anew by: cgpfl deploy keys"
+                f"{keys / name}: expired on {ends:%Y-%m-%d}; remove {rest} there, run certificates.sh and {then}"
             )
 
 

@@ -50,7 +50,7 @@ def follow(
 
     ``check`` is called now and then, and raises where waiting is in vain.
     """
-    heard, anything = time.monotonic(), False
+    heard, anything = time.monotonic(), is_served(out)
     while True:
         gone = anything and not is_served(out)  # asked first: what it said before its end is read below
         for place, event in events(out / EVENTS, since):

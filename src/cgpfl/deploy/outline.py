@@ -65,7 +65,7 @@ class Outline:
             "scale": self.scale,
             "shift": self.shift,
             "true_contexts": None,
-            "split_hash": self.digest,
+            "split_hash": self.digest if len(there) else None,
         }
 
 

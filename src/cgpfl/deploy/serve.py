@@ -33,6 +33,8 @@ from cgpfl.files import save_arrays, write
 EVENTS = "server.jsonl"
 """What happened, a line each, in the run folder."""
 LOCK = "server.lock"
+ASKING = 1.0
+"""Seconds in which whoever only asked whether a run is served has let go of the lock."""
 RELEASED = "released.txt"
 """Clients whose nodes may be others from now on."""
 
@@ -41,21 +43,27 @@ RELEASED = "released.txt"
 def alone(out: Path) -> Iterator[None]:
     """Hold a run folder: two servers of one run would count everything twice."""
     with (out / LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise CgpflError(f"run {out}: is being served already; follow it by: cgpfl deploy run") from error
+        until = time.monotonic() + ASKING
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > until:
+                    raise CgpflError(f"run {out}: is being served already; follow it by: cgpfl deploy run") from error
+                time.sleep(0.05)
         yield
 
 
 def is_served(out: Path) -> bool:
-    """Whether a server is at work on a run folder of this machine."""
-    if not (out / LOCK).exists():
-        return False
+    """Whether a server is at work on a run folder of this machine; asking needs no right to write."""
     try:
-        with alone(out):
+        with (out / LOCK).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return False
-    except CgpflError:
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
         return True
 
 
@@ -110,13 +118,12 @@ def _serve(plan: Plan, grid: Any, folder: RunFolder, events: Events) -> None:
     opened = stream.opening(out.name, experiment, Outline.of(plan), plan.model(), plan.values)
     with stream.told([stream.JsonLines(out / stream.EVENTS)], opened) as callbacks:
         results = [_run(plan, experiment, label, folder, link, events, callbacks) for label in experiment.methods()]
-    missing = [str(i) for i in np.flatnonzero(results[-1].data.test.counts == 0)]
-    if missing:
-        events.say(f"never heard of: client {', '.join(missing)}; the table is without them")
-    save_arrays(out / "federation.safetensors", {"test": results[-1].data.test.counts}, {})
-    for result in results:
-        folder.save_models(result)
-    folder.finish([result.outcome() for result in results])
+        missing = [str(i) for i in np.flatnonzero(results[-1].data.test.counts == 0)]
+        if missing:
+            events.say(f"never heard of: client {', '.join(missing)}; the table is without them")
+        for result in results:
+            folder.save_models(result)
+        folder.finish([result.outcome() for result in results])
     events.tell("finished")
 
 
@@ -196,6 +203,7 @@ def _run(
                 "claims": {str(client): str(node) for client, node in link.claims.items()},
             },
         }
+        save_arrays(folder.path / "federation.safetensors", {"test": state.tests}, {})  # for who looks meanwhile
         new = Records(records.rounds[saved:], {k: v[saved:] for k, v in records.values.items()})
         place.save(_whole(state), facts, new)
         saved = len(records.rounds)

@@ -66,10 +66,10 @@ def load_result(path: Path, label: str | None = None) -> Result:
 def load_published(path: Path, label: str | None = None) -> Published:
     """The server's side of a finished method from its run folder, without the federation's samples.
 
-    ``label``: which of the run's methods; None = the most accurate whose server sends something. (A method that needs
-    public samples gets them: the federation is built again.)
+    ``label``: which of the run's methods; None = the most accurate. (A method that needs public samples gets them: the
+    federation is built again.)
     """
-    folder, experiment = _open(path, label, sends=True)
+    folder, experiment = _open(path, label)
     label = experiment.method[0].label
     method, seed = experiment.methods()[label], experiment.seed
     data = experiment.data.build(seed) if getattr(method, "needs_public", False) else None
@@ -100,12 +100,17 @@ def published(result: Result) -> Published:
     return Published(result.label, result.method, task, result.state.server, *facts)
 
 
+def ranked(path: Path) -> list[str]:
+    """Labels of a finished run's methods, the most accurate first."""
+    return _ranked(_open(path, None)[0])
+
+
 def choose(path: Path, label: str | None) -> str:
     """The label of the run's method that is asked for; None = the most accurate. It must be finished."""
     return _open(path, label)[1].method[0].label
 
 
-def _open(path: Path, label: str | None, sends: bool = False) -> tuple[RunFolder, Experiment]:
+def _open(path: Path, label: str | None) -> tuple[RunFolder, Experiment]:
     """A run folder and its experiment, with the one method that is asked for, which must be finished."""
     folder = RunFolder.open(path)
     if not (path / "config.toml").exists():
@@ -116,7 +121,7 @@ def _open(path: Path, label: str | None, sends: bool = False) -> tuple[RunFolder
     values.pop("deploy", None)  # what real nodes agreed on is in the summary, too
     experiment = from_dict(values, str(path / "config.toml"))
     names = [m.label for m in experiment.method]
-    label = label or _best(folder, sends) or names[-1]
+    label = label or next(iter(_ranked(folder)), names[-1])
     if label not in names:
         raise CgpflError(f"run {path}: no method {label!r}; it has {', '.join(names)}")
     state = folder.method(label)
@@ -135,13 +140,11 @@ def _round(folder: MethodFolder) -> int:
     return 10**9 if int(arrays.get(".diverged", -1)) >= 0 else int(facts["round"])
 
 
-def _best(folder: RunFolder, sends: bool = False) -> str | None:
-    """The most accurate method by the run's summary, the first of equals; with ``sends`` among those that send."""
+def _ranked(folder: RunFolder) -> list[str]:
+    """Labels by the run's summary, the most accurate first, the first of equals before the others."""
     found = _summary(folder).get("methods", {})
-    able = {label: m for label, m in found.items() if m.get("accuracy") and not m["diverged"]}
-    able = {label: m for label, m in able.items() if m["bytes_down"]} if sends else able
-    scored = {label: m["accuracy"]["pooled"] for label, m in able.items()}
-    return max(scored, key=lambda label: scored[label]) if scored else None
+    scored = {label: m["accuracy"]["pooled"] for label, m in found.items() if m.get("accuracy") and not m["diverged"]}
+    return sorted(scored, key=lambda label: -scored[label])
 
 
 def _facts(folder: RunFolder, experiment: Experiment) -> dict[str, Any]:

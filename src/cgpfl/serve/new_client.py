@@ -7,6 +7,7 @@ member of the federation does between two messages.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from cgpfl.data import FederatedData, load_local
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.problem import Keys, client_keys, keys_of, round_keys
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.opened import Published, load_published, published
+from cgpfl.experiment.opened import Published, load_published, published, ranked
 from cgpfl.experiment.result import PersonalModel, Result
 from cgpfl.serve.folder import Exported, write_export
 from cgpfl.serve.offer import offer
@@ -77,7 +78,8 @@ def personalize(
 ) -> Personalized:
     """A context and a personal model for a client that was not in the federation.
 
-    ``run``: a :class:`Result` or a run folder, of which ``method`` names the method (None = the most accurate).
+    ``run``: a :class:`Result` or a run folder, of which ``method`` names the method (None = the most accurate
+    that has something for a new client).
     ``data``: the client's file or folder (see :func:`cgpfl.data.load_local`; ``test`` is the share held out, drawn by
     ``seed``), or a federation of one client. ``steps``: rounds' worth of the method's own training on the client.
     """
@@ -116,10 +118,21 @@ def personalize(
 def published_of(run: Result | str | Path, method: str | None) -> Published:
     """The server's side of a run."""
     if not isinstance(run, Result):
+        if method is None:
+            method = _able(Path(run))
         return load_published(Path(run), method)
     if method not in (None, run.label):
         raise CgpflError(f"method {method!r}: this result is of {run.label}")
     return published(run)
+
+
+def _able(run: Path) -> str | None:
+    """The most accurate of a run's methods that has something for a new client; None where none has."""
+    for label in ranked(run):
+        with suppress(CgpflError):
+            offer(load_published(run, label))
+            return label
+    return None
 
 
 def _local(data: FederatedData | str | Path, known: Published, test: float, seed: int) -> FederatedData:

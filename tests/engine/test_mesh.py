@@ -122,6 +122,7 @@ def test_a_state_is_saved_without_copies_and_placed_again(digits, mlr):
     same(simulation.whole(again), straight)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_other_devices(digits, tmp_path):
     whole = cgpfl.run("cgpfl", digits, rounds=12, eval_every=4)
     method = checked(get_method("cgpfl"), digits, Settings(rounds=12))
@@ -150,6 +151,7 @@ def test_devices_that_are_not_there(digits, mlr, tmp_path):
     assert row_of_devices(0).size == len(jax.devices())
 
 
+@pytest.mark.slow
 def test_what_is_told_of_a_run_does_not_depend_on_where_it_was(digits):
     """Bytes, gradients, accuracies: on one device, on several, on the host."""
 

@@ -60,11 +60,10 @@ def over_batches(
 
     All are drawn before the first step: random bits are many small steps, and an accelerator waits between them.
     """
-    keys = jax.random.split(key, steps)
     if batch_size == 0:
         return jax.lax.fori_loop(0, steps, lambda _, s: step(s, data.all()), state)
     weight = jnp.ones(batch_size, jnp.float32)
-    drawn = jax.vmap(lambda k: data.draw(k, batch_size))(keys)
+    drawn = jax.vmap(lambda k: data.draw(k, batch_size))(jax.random.split(key, steps))
     return jax.lax.scan(lambda s, rows: (step(s, data.take(rows, weight)), None), state, drawn)[0]
 
 

@@ -60,19 +60,19 @@ class Instead:
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
 
 
-def cgpfl(*args, cwd=None, code=0):
+def cgpfl(*args, cwd=None, code=0, **environment):
     """Run the command line to its end; it must exit with ``code``."""
     command = [sys.executable, "-m", "cgpfl.cli", *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300, env=ENVIRONMENT)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300, env=ENVIRONMENT | environment)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
 
-def start(*args):
+def start(*args, cwd=None, **environment):
     """Start the command line and return the process."""
     command = [sys.executable, "-m", "cgpfl.cli", *map(str, args)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT)
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=cwd, env=ENVIRONMENT | environment)
 
 
 def summary_without_times(folder):

@@ -2,8 +2,10 @@
 
 import json
 import re
+import shlex
 import socket
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -52,18 +54,46 @@ def same(summary, expected):
         assert summary["accuracy"][name] == pytest.approx(expected["accuracy"][name], abs=1e-6)
 
 
+PAGE = (Path(__file__).parents[1] / "docs" / "scale.md").read_text()
+BIG = 'rounds = 12\ndata = {clients = 10, contexts = 2}\n[[method]]\nname = "cgpfl"\n'
+
+
+def slurm(i, count, port):
+    """What srun tells its tasks, as far as JAX asks."""
+    about = {"JOB_ID": "1", "STEP_NODELIST": "localhost", "NTASKS": count, "PROCID": i, "LOCALID": i}
+    return {f"SLURM_{name}": str(value) for name, value in about.items()} | {"JAX_COORDINATOR_PORT": str(port)}
+
+
+WAYS = {
+    "hosts": (r"^host\d\$ cgpfl (.*)$", 2, lambda i, count, port: {}),
+    "slurm": (r"^srun .* cgpfl (.*)$", 2, slurm),
+    "kubernetes": (r"^cgpfl (.* \$JOB_COMPLETION_INDEX)$", 4, lambda i, count, port: {}),
+}
+"""How docs/scale.md starts several processes: its lines, how many of them here, and what is in their environment."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [2, 4])
-def test_several_processes_are_one_run(alone, tmp_path, count):
-    """Ten clients on two and on four processes, of which four do not divide ten."""
-    out = tmp_path / "run"
-    (first, *others) = end(together(count, *RUN, "--rounds", "12", "--out", out))
+@pytest.mark.parametrize("way", WAYS)
+def test_several_processes_are_one_run(alone, tmp_path, way):
+    """Ten clients on two and on four processes, of which four do not divide ten; by the page's own lines."""
+    pattern, count, environment = WAYS[way]
+    (tmp_path / "big.toml").write_text(BIG)
+    out, port, running = tmp_path / "big", free_port(), []
+    found = re.findall(pattern, PAGE, re.MULTILINE)
+    for i, line in enumerate(found if len(found) == count else found * count):
+        changes = {"/shared/big": str(out), "host1:9876": f"127.0.0.1:{port}", "big-0.big:9876": f"127.0.0.1:{port}"}
+        words = [changes.get(word, word) for word in shlex.split(line.replace("$JOB_COMPLETION_INDEX", str(i)))]
+        running.append(start(*words, cwd=tmp_path, **environment(i, count, port)))
+    (first, *others) = end(running)
+    assert len(running) == count
     assert first[0] == 0, first[2]
     assert "cgpfl" in first[1]
     for code, printed, _ in others:
         assert code == 0
         assert [line for line in printed.splitlines() if not line.startswith("[Gloo]")] == []  # one of them talks
     same(json.loads((out / "summary.json").read_text())["methods"]["cgpfl"], alone)
+    (resume,) = re.findall(r"^\$ cgpfl (resume .*)$", PAGE, re.MULTILINE)
+    assert "cgpfl" in cgpfl(*resume.replace("/shared/big", str(out)).split()).stdout  # it is finished: told again
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ ELSEWHERE = {
     "paper": "paper/test_make.py",
     "bench": "bench/test_bench.py",
     "data get": "data/test_fetch.py",
-    "deploy up": "deploy/test_faults.py",
+    "deploy up": "deploy/test_guide.py",
 }
 """Commands that do not end, take minutes, or need the network or PyTorch, and the tests that run them."""
 

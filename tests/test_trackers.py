@@ -1,16 +1,19 @@
 """Trackers, each with its tool, on this machine alone. ``make test-track`` installs the tools."""
 
 import os
+import re
 import struct
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 import cgpfl
 from cgpfl.experiment.events import Event
-from cgpfl.trackers import MLflow, TensorBoard, Wandb, flat, needed, tracker
+from cgpfl.trackers import MLflow, TensorBoard, Tracker, Wandb, flat, needed, tracker
+from helpers import cgpfl as run_cgpfl
 
 ROW = {"accuracy": 0.5, "loss": float("nan"), "bytes_up": 10}
 SETTINGS = {"rounds": 2, "settings": {"rate": 0.1}}
@@ -108,6 +111,24 @@ def test_wandb_offline(tmp_path, monkeypatch):
     assert wandb.run is None  # all of them are finished
 
 
+WRITES = {
+    "tensorboard": "runs/tensorboard/*/fedavg/events.*",
+    "mlflow": "mlflow.db",
+    "wandb": "wandb/offline-run-*/*.wandb",
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_the_pages_command(name, tmp_path):
+    """The line in docs/report.md, and nothing of the tool in what the run prints."""
+    pytest.importorskip(name, reason="make test-track installs it")
+    page = (Path(__file__).parents[1] / "docs" / "report.md").read_text()
+    (line,) = re.findall(rf"^pip install 'cgpfl\[{name}\]'; +cgpfl (run --track {name}) ", page, re.MULTILINE)
+    done = run_cgpfl(*line.split(), "--method", "fedavg", "--rounds", "2", cwd=tmp_path, WANDB_MODE="offline")
+    assert "fedavg" in done.stdout
+    assert list(tmp_path.glob(WRITES[name]))
+
+
 def test_a_tool_that_cannot_be_used_says_so_before_the_run(monkeypatch):
     pytest.importorskip("mlflow", reason="make test-track installs it")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "nothing://there")
@@ -140,6 +161,46 @@ def test_what_is_missing_is_one_line():
         needed("no_such_module_of_comet", "comet")
     with pytest.raises(cgpfl.CgpflError, match="no such tracker; there are tensorboard, mlflow, wandb"):
         tracker("comet")
+
+
+class Failing(Tracker):
+    """A tool that takes notes, and fails in the method's third row."""
+
+    name = "notebook"
+
+    def __init__(self):
+        super().__init__()
+        self.notes = []
+
+    def begin(self, run, method, settings):
+        self.notes.append(("begin", run, method, settings["rounds"]))
+
+    def log(self, t, numbers):
+        if t == 3:
+            raise OSError("disk full\nand more")
+        self.notes.append(("log", t))
+
+    def end(self, ended):
+        self.notes.append(("end", ended))
+
+
+def test_a_tool_that_fails_is_given_up_and_the_run_goes_on(digits, caplog):
+    tool, told = Failing(), []
+    result = cgpfl.run("local", digits, rounds=5, callbacks=[tool, lambda event: told.append(event.kind)])
+    assert result.rounds == 5
+    assert tool.notes == [("begin", "local", "local", 5), ("log", 1), ("log", 2)]
+    expected = "notebook: disk full; the run goes on without it"
+    assert [r.getMessage() for r in caplog.records] == [expected]
+    assert told.count("evaluated") == 5
+
+
+def test_a_method_with_nothing_new_opens_nothing(digits, tmp_path):
+    """A finished method is told again when its run is resumed."""
+    cgpfl.run("local", digits, rounds=2, out=tmp_path / "run")
+    tool, told = Failing(), []
+    cgpfl.run("local", digits, rounds=2, out=tmp_path / "run", resume=True, callbacks=[tool, lambda e: told.append(e)])
+    assert [e.kind for e in told] == ["opened", "started", "ended", "closed"]
+    assert tool.notes == []
 
 
 def test_settings_are_flat():

@@ -9,6 +9,8 @@ A tracker is a callback like any other, ``cgpfl.run(..., callbacks=[TensorBoard(
 
     cgpfl.run("cgpfl", data, callbacks=[mine])
 
+Of a function of yours an error ends the run (it can be resumed); of these trackers it ends the tracking.
+
 Each tool is an extra (``pip install 'cgpfl[tensorboard]'``, ``[mlflow]``, ``[wandb]``) and is imported when its
 tracker is made. Where the tool writes to is its own affair: MLFLOW_TRACKING_URI, WANDB_MODE, WANDB_PROJECT, ...
 """
@@ -17,12 +19,15 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.events import Callback, Event
+
+LOG = logging.getLogger(__name__)
 
 
 def needed(module: str, extra: str) -> Any:
@@ -47,93 +52,149 @@ def flat(values: dict[str, Any], before: str = "") -> dict[str, Any]:
     return out
 
 
-class TensorBoard:
-    """Scalars of every method in a folder of its own under ``folder``: TensorBoard overlays them."""
+class Tracker:
+    """What the tools have in common: a run of the tool for each method that has something new to tell.
 
-    def __init__(self, folder: str | Path = "runs/tensorboard") -> None:
-        self._events = needed("tensorboard.summary", "tensorboard")
-        self.folder = Path(folder)
-        self._writers: dict[str, Any] = {}
+    A tool that fails once the run is going on (a server gone, a disk full) is given up with one line: no tracker ends
+    hours of training, whose numbers are in the run folder anyway.
+    """
+
+    name = ""
+
+    def __init__(self) -> None:
+        self._about: dict[str, Any] = {}
+        self._method: Event | None = None
+        self._is_open = self._given_up = False
 
     def __call__(self, event: Event) -> None:
-        """Write an evaluation's numbers; close everything at the end."""
+        """Tell the tool, unless it failed before."""
+        if self._given_up:
+            return
+        try:
+            self._take(event)
+        except Exception as error:
+            self._given_up = True
+            what = _line(error) or type(error).__name__
+            LOG.warning("%s: %s; the run goes on without it", self.name, what)
+
+    def _take(self, event: Event) -> None:
         if event.kind == "opened":
-            self.run = _name(event)
+            self._about = event.values
+        elif event.kind == "started":
+            self._method = event
         elif event.kind == "evaluated":
-            writer = self._writers.get(event.method)
-            if writer is None:
-                writer = self._writers[event.method] = self._events.Writer(str(self.folder / self.run / event.method))
-            for name, value in event.numbers().items():
-                writer.add_scalar(name, value, event.round)
-        elif event.kind == "closed":
-            for writer in self._writers.values():
-                writer.close()
-            self._writers.clear()
+            if not self._is_open and self._method is not None:
+                about = {k: v for k, v in self._about.items() if k != "config"}
+                self.begin(str(self._about["name"]), event.method, flat(about) | flat(self._method.values))
+                self._is_open = True
+            self.log(event.round, event.numbers())
+        elif self._is_open:
+            self._is_open = False
+            self.end(None if event.kind == "closed" else event)
+
+    def begin(self, run: str, method: str, settings: dict[str, Any]) -> None:
+        """A method's first numbers are to come."""
+        raise NotImplementedError
+
+    def log(self, t: int, numbers: dict[str, float]) -> None:
+        """Numbers of round ``t``."""
+        raise NotImplementedError
+
+    def end(self, ended: Event | None) -> None:
+        """The method ended, or the run was stopped (None)."""
+        raise NotImplementedError
 
 
-class MLflow:
+class TensorBoard(Tracker):
+    """Scalars of every method in a folder of its own under ``folder``: TensorBoard overlays them."""
+
+    name = "tensorboard"
+
+    def __init__(self, folder: str | Path = "runs/tensorboard") -> None:
+        super().__init__()
+        self._events = needed("tensorboard.summary", "tensorboard")
+        self.folder = Path(folder)
+        self._writer: Any = None
+
+    def begin(self, run: str, method: str, settings: dict[str, Any]) -> None:
+        """Open the method's folder."""
+        self._writer = self._events.Writer(str(self.folder / run / method))
+
+    def log(self, t: int, numbers: dict[str, float]) -> None:
+        """Each number a scalar."""
+        for name, value in numbers.items():
+            self._writer.add_scalar(name, value, t)
+
+    def end(self, ended: Event | None) -> None:
+        """Write what is left."""
+        self._writer.close()
+
+
+class MLflow(Tracker):
     """A run of MLflow for each method, with its settings as parameters, under one experiment."""
 
+    name = "mlflow"
+
     def __init__(self, experiment: str = "cgpfl") -> None:
+        super().__init__()
         self._mlflow = needed("mlflow", "mlflow")
         self.experiment = experiment
-        self._open: str | None = None
+        self._run = ""
         try:
-            self._mlflow.MlflowClient().search_experiments(max_results=1)
+            self._client = self._mlflow.MlflowClient()
+            self._client.search_experiments(max_results=1)
         except self._mlflow.MlflowException as error:
             raise CgpflError(f"mlflow: {_line(error)}; see MLFLOW_TRACKING_URI") from error
 
-    def __call__(self, event: Event) -> None:
-        """Start a run with its method, log its numbers, end it."""
-        client = self._mlflow.MlflowClient()
-        if event.kind == "opened":
-            self._about, self.run = event.values, _name(event)
-            found = client.get_experiment_by_name(self.experiment)
-            self._where = found.experiment_id if found else client.create_experiment(self.experiment)
-        elif event.kind == "started":
-            tags = {"cgpfl.run": self.run, "cgpfl.method": event.method}
-            self._open = client.create_run(self._where, run_name=f"{self.run}/{event.method}", tags=tags).info.run_id
-            about = {k: v for k, v in self._about.items() if k != "config"}
-            for name, value in (flat(about) | flat(event.values)).items():
-                client.log_param(self._open, name, value)
-        elif event.kind == "evaluated" and self._open:
-            for name, value in event.numbers().items():
-                client.log_metric(self._open, name, value, step=event.round)
-        elif self._open:
-            done = event.kind == "ended" and not event.values["diverged"]
-            client.set_terminated(self._open, "FINISHED" if done else "FAILED" if event.kind == "ended" else "KILLED")
-            self._open = None
+    def begin(self, run: str, method: str, settings: dict[str, Any]) -> None:
+        """Create the method's run."""
+        found = self._client.get_experiment_by_name(self.experiment)
+        where = found.experiment_id if found else self._client.create_experiment(self.experiment)
+        tags = {"cgpfl.run": run, "cgpfl.method": method}
+        self._run = self._client.create_run(where, run_name=f"{run}/{method}", tags=tags).info.run_id
+        for name, value in settings.items():
+            self._client.log_param(self._run, name, value)
+
+    def log(self, t: int, numbers: dict[str, float]) -> None:
+        """Each number a metric."""
+        for name, value in numbers.items():
+            self._client.log_metric(self._run, name, value, step=t)
+
+    def end(self, ended: Event | None) -> None:
+        """Finished, failed if it diverged, killed if it was stopped."""
+        status = "KILLED" if ended is None else "FAILED" if ended.values["diverged"] else "FINISHED"
+        self._client.set_terminated(self._run, status)
 
 
-class Wandb:
+class Wandb(Tracker):
     """A run of Weights & Biases for each method, grouped by the cgpfl run. ``WANDB_MODE=offline`` needs no account."""
 
+    name = "wandb"
+
     def __init__(self, project: str | None = None) -> None:
+        super().__init__()
         self._wandb = needed("wandb", "wandb")
         self.project = project
-        self._open: Any = None
+        self._run: Any = None
         if self._wandb.setup().settings.mode == "online":
             try:
                 self._wandb.login()
             except self._wandb.Error as error:
                 raise CgpflError(f"wandb: {_line(error)} Or set WANDB_MODE=offline.") from error
 
-    def __call__(self, event: Event) -> None:
-        """Start a run with its method, log its numbers, finish it."""
-        if event.kind == "opened":
-            self._about, self.run = event.values, _name(event)
-        elif event.kind == "started":
-            config = flat({k: v for k, v in self._about.items() if k != "config"}) | flat(event.values)
-            self._open = self._wandb.init(
-                project=self.project, group=self.run, name=f"{self.run}/{event.method}", config=config
-            )
-        elif event.kind == "evaluated" and self._open:
-            self._open.log(event.numbers(), step=event.round)
-        elif self._open:
-            if event.kind == "ended":
-                self._open.summary.update(event.numbers())
-            self._open.finish(exit_code=0 if event.kind == "ended" else 1)
-            self._open = None
+    def begin(self, run: str, method: str, settings: dict[str, Any]) -> None:
+        """Create the method's run."""
+        self._run = self._wandb.init(project=self.project, group=run, name=f"{run}/{method}", config=settings)
+
+    def log(self, t: int, numbers: dict[str, float]) -> None:
+        """One row of its history."""
+        self._run.log(numbers, step=t)
+
+    def end(self, ended: Event | None) -> None:
+        """The summary, and the exit code: 0 if the method ended."""
+        if ended is not None:
+            self._run.summary.update(ended.numbers())
+        self._run.finish(exit_code=1 if ended is None else 0)
 
 
 TRACKERS: dict[str, Callable[[], Callback]] = {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": Wandb}
@@ -149,8 +210,3 @@ def tracker(name: str) -> Callback:
 def _line(error: Exception) -> str:
     """The first line of what a tool has to say."""
     return str(error).strip().partition("\n")[0]
-
-
-def _name(event: Event) -> str:
-    """What a run is called in a tool."""
-    return str(event.values["name"])

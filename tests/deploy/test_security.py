@@ -1,22 +1,16 @@
-"""Who gets in, and what leaves a node: real processes, TLS, a real nginx in front."""
+"""Keys and environments of a deployment; who gets in, and what leaves a node, is in test_guide.py."""
 
-import shutil
+import sqlite3
 import ssl
 import stat
 import subprocess
 
-import numpy as np
 import pytest
-from test_faults import happened, make_app, until
-from wire import Reader, nginx
 
 from cgpfl.deploy.certificates import write_keys
-from cgpfl.deploy.check import compare
-from cgpfl.deploy.layout import KEYS
-from cgpfl.deploy.processes import connect, environment, flower, free_ports, supernode
-from cgpfl.deploy.trial import trial
+from cgpfl.deploy.processes import environment, superlink
+from cgpfl.deploy.superlink import patient
 from cgpfl.errors import CgpflError
-from cgpfl.files import load_arrays
 
 
 def test_keys_are_secret_and_never_replaced(tmp_path):
@@ -65,80 +59,18 @@ def test_nothing_talks_to_strangers(tmp_path):
     assert own["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
 
 
-@pytest.mark.slow
-def test_a_federation_behind_nginx(tmp_path):
-    """Nodes come in through nginx; strangers do not; and what a node sends holds nothing of its samples."""
-    program = nginx()
-    if program is None:
-        pytest.skip("no nginx here, and no apt-get to get one")
-    app = make_app(tmp_path / "app", [{"name": "fedavg"}], clients=2, rounds=2, deadline=90.0, join=120.0)
-    front, inner = free_ports(2)
-    conf = (app / "nginx.conf").read_text().replace("9443", str(front)).replace("9444", str(inner))
-    (app / "nginx.conf").write_text(conf)
-    write_keys(app / KEYS, "localhost", 2)
-    shutil.copytree(app / KEYS, app / ".flwr" / "trial" / KEYS)
-    proxy = subprocess.Popen([program, "-c", app / "nginx.conf", "-p", app / ".flwr", "-g", "daemon off;"])
-    reader = Reader(app / KEYS, front)
-    out = tmp_path / "run"
-    try:
-        with trial(app, nodes=0, port=inner) as federation:
-            federation.door = reader.port
-            for client in (0, 1):
-                federation.node(client)
-            strangers(tmp_path, app, front)
-            federation.run(out)
-        assert "The same in simulation: fedavg" in compare(app, out)
-        told = " ".join(e["line"] for e in happened(out, "say"))
-        assert "2 of 2 nodes are here" in told
-        nothing_private(app, bytes(reader.seen), out)
-    finally:
-        reader.close()
-        proxy.terminate()
-        proxy.wait(10)
+def test_the_superlink_waits_for_its_database(tmp_path, monkeypatch):
+    """Flower's own five seconds lost uploads of sixteen nodes with forty megabytes each."""
+    from flwr.supercore import sql_mixin
 
+    def waits():
+        connection = sqlite3.connect(tmp_path / "state.db")
+        sql_mixin._set_sqlite_pragmas(connection, None)
+        return connection.execute("PRAGMA busy_timeout").fetchone()[0]
 
-def strangers(tmp_path, app, front):
-    """With the CA's certificate alone nobody starts a run; without a registered key nobody becomes a node."""
-    home = tmp_path / "stranger"
-    connect(home, f"127.0.0.1:{front}", app / KEYS / "ca.pem")
-    other = shutil.copytree(app, tmp_path / "theirs", ignore=shutil.ignore_patterns(".flwr", "keys", "trial-data"))
-    with pytest.raises(CgpflError, match=r"flwr run.*403"):
-        flower(home, "run", str(other), "federation", "--run-config", f'out="{tmp_path / "stolen"}"')
-    assert not (tmp_path / "stolen").exists()
-    write_keys(tmp_path / "forged", "localhost", 1)
-    process = supernode(
-        client=0,
-        server=f"127.0.0.1:{front}",
-        ca=app / KEYS / "ca.pem",
-        key=tmp_path / "forged" / "node-0.key",
-        data=app / "trial-data" / "0",
-        state=tmp_path / "state",
-        home=tmp_path / "forger",
-        port=free_ports(1)[0],
-    ).start()
-    try:
-        until("refusal", lambda: not process.alive, 90)
-    finally:
-        process.stop()
-    assert process.running.returncode != 0
-
-
-def nothing_private(app, seen, out):
-    """The bytes that passed hold the models, but no sample and no key; neither do logs and configurations."""
-    model = load_arrays(out / "methods" / "fedavg" / "state.safetensors")[0]
-    largest = max((v for k, v in model.items() if k.startswith(".server")), key=lambda v: v.size)
-    assert largest.tobytes() in seen  # so models do pass here in clear: the search below can find something
-    for client in (0, 1):
-        for part in ("train", "test"):
-            with np.load(app / "trial-data" / str(client) / f"{part}.npz") as file:
-                x = file["x"]
-            for kind in (x.dtype, np.float32, np.float64):
-                for row in x.astype(kind).reshape(len(x), -1, x.shape[-1])[:, 2]:  # the third row of each image
-                    assert len(set(row.tolist())) < 3 or row.tobytes() not in seen
-    secrets = [k.read_bytes().splitlines()[2] for k in (app / KEYS).glob("*.key")]
-    texts = [p for p in [*(app / ".flwr").rglob("*.log"), *out.rglob("*.toml"), *out.rglob("*.jsonl")] if p.is_file()]
-    assert len(texts) >= 4
-    for secret in secrets:
-        assert len(secret) > 20
-        assert secret not in seen
-        assert all(secret not in p.read_bytes() for p in texts)
+    monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", sql_mixin.SQLITE_PRAGMAS)  # undone at the end
+    assert waits() == 5000
+    patient()
+    assert waits() == 25_000
+    write_keys(tmp_path / "keys", "localhost", 0)
+    assert superlink(tmp_path / "keys", tmp_path / "home", 1).command[1:3] == ["-m", "cgpfl.deploy.superlink"]

@@ -2,6 +2,7 @@
 
 import io
 
+import httpx
 import jax
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from in_process import Here, said
 
 from cgpfl.algorithms import METHODS, get_method
+from cgpfl.engine.flower import link as link_module
 from cgpfl.engine.flower.link import Link
 from cgpfl.engine.flower.server import Rules, Server
 from cgpfl.engine.reference import simulate_loop
@@ -262,6 +264,59 @@ def test_it_stops_where_nobody_answers(four, model, tmp_path):
     lost = dict.fromkeys(range(4), lambda order, answer: None if order["train"] == 2 else answer)
     with pytest.raises(LostError, match=r"round 3: 0 answers of at least 1, 3 times; .* round 2 saved"):
         ran(get_method("fedavg"), four, model, tmp_path, behave=lost, rules=Rules(deadline=0.1))
+
+
+class Unsteady(Here):
+    """A SuperLink that answers some calls with an error of its own: ``errors[name]`` is how many, and which status."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.errors = {}
+
+    def _call(self, name, *arguments):
+        times, status = self.errors.get(name, (0, 0))
+        if times:
+            self.errors = self.errors | {name: (times - 1, status)}
+            raise httpx.HTTPStatusError("", request=httpx.Request("POST", "https://x"), response=httpx.Response(status))
+        return getattr(super(), name)(*arguments)
+
+    def get_node_ids(self):
+        return self._call("get_node_ids")
+
+    def push_messages(self, messages):
+        return self._call("push_messages", messages)
+
+    def pull_messages(self, message_ids):
+        return self._call("pull_messages", message_ids)
+
+
+def test_a_superlink_in_trouble_is_asked_again(four, model, tmp_path):
+    method = get_method("fedavg")
+    grid = Unsteady(four, model, {"m": method}, tmp_path)
+
+    def before(t, grid):
+        if t == 1:
+            grid.errors = {"get_node_ids": (2, 500), "pull_messages": (2, 503)}
+        if t == 2:
+            grid.errors = {"push_messages": (1, 500)}
+
+    found = ran(method, four, model, tmp_path, grid=grid, before=before)
+    same(found, four, model, method)
+    assert found.lines.count("the SuperLink could not answer (500); its log says why; going on") == 2
+    assert [f"client {i}: its message could not be sent" in found.lines for i in range(4)] == [True] * 4
+    assert any("round 3: 0 answers of at least 1; repeated" in line for line in found.lines)
+
+
+def test_a_superlink_that_stays_in_trouble_ends_the_run(four, model, tmp_path, monkeypatch):
+    method = get_method("fedavg")
+    monkeypatch.setattr(link_module, "TROUBLE", 0.0)
+    for times, status in ((9, 500), (1, 403)):
+
+        def before(t, grid, error=(times, status)):
+            grid.errors = {"get_node_ids": error, "pull_messages": error} if t == 1 else {}
+
+        with pytest.raises(httpx.HTTPStatusError):
+            ran(method, four, model, tmp_path, grid=Unsteady(four, model, {"m": method}, tmp_path), before=before)
 
 
 def test_a_node_that_joins_late(four, model, tmp_path):

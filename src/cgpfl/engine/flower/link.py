@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from io import BytesIO
 from typing import Any
 
+import httpx
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
@@ -23,6 +24,8 @@ POLL = (0.05, 0.5)
 """Seconds between two looks for answers, at first and at most."""
 PATIENCE = 60.0
 """Seconds that a node has to say which client it is, and before one that could not is asked again."""
+TROUBLE = 60.0
+"""Seconds for which the SuperLink may answer nothing but errors before the run stops."""
 NEWS = 30.0
 """Seconds between two words to whoever waits."""
 
@@ -78,6 +81,8 @@ class Link:
         self._asking: dict[str, tuple[int, float]] = {}
         self._refused: set[int] = set()
         self._later: dict[int, float] = {}
+        self._online: set[int] = set()
+        self._trouble: float | None = None
 
     def wait(self, seconds: float, enough: int) -> list[int]:
         """Wait for all clients, at most ``seconds``, longer only for ``enough`` of them → who is there."""
@@ -96,7 +101,7 @@ class Link:
 
     def there(self) -> list[int]:
         """Clients whose nodes are online."""
-        online = set(self.grid.get_node_ids())
+        online = self._nodes()
         return sorted(i for i, node in self.claims.items() if node in online)
 
     def ask(self, orders: Mapping[int, tuple[Order, Mapping[str, np.ndarray]]], deadline: float) -> dict[int, Answer]:
@@ -111,15 +116,18 @@ class Link:
                 kind = MessageType.TRAIN if order.train >= 0 else MessageType.EVALUATE
                 messages.append(self._message(content, kind, self.claims[i], deadline))
                 clients.append(i)
-        waiting = dict(zip(self._push(messages), clients, strict=True))
-        if "" in waiting:
-            self.tell(f"client {waiting.pop('')}: its message could not be sent")
+        waiting: dict[str, int] = {}
+        for number, i in zip(self._push(messages), clients, strict=True):
+            if number:
+                waiting[number] = i
+            else:
+                self.tell(f"client {i}: its message could not be sent")
         found: dict[int, Answer] = {}
         began, pause = time.monotonic(), POLL[0]
         while waiting and time.monotonic() - began < deadline:
             time.sleep(pause)
             pause = min(2 * pause, POLL[1])
-            for reply in self.grid.pull_messages(list(waiting)):
+            for reply in self._pull(list(waiting)):
                 client = waiting.pop(reply.metadata.reply_to_message_id, None)
                 if client is None:
                     continue
@@ -140,15 +148,39 @@ class Link:
 
     def _push(self, messages: list[Message]) -> list[str]:
         """Send messages → their ids, "" for what could not be sent."""
-        ids = [str(i) for i in self.grid.push_messages(messages)] if messages else []
+        ids = [str(i or "") for i in self._try(lambda: self.grid.push_messages(messages), [])] if messages else []
         return ids if len(ids) == len(messages) else [""] * len(messages)
+
+    def _pull(self, messages: list[str]) -> list[Message]:
+        """Replies that have come."""
+        return list(self._try(lambda: self.grid.pull_messages(messages), []))
+
+    def _nodes(self) -> set[int]:
+        """Who is online, or was when it was last known."""
+        self._online = set(self._try(self.grid.get_node_ids, self._online))
+        return self._online
+
+    def _try(self, call: Callable[[], Iterable[Any]], otherwise: Iterable[Any]) -> Iterable[Any]:
+        """What the SuperLink says, or ``otherwise`` while it only says that it has a trouble of its own."""
+        try:
+            said = call()
+        except httpx.HTTPStatusError as error:
+            now = time.monotonic()
+            if error.response.status_code < 500 or now - (self._trouble or now) > TROUBLE:
+                raise
+            if self._trouble is None:
+                self._trouble = now
+                self.tell(f"the SuperLink could not answer ({error.response.status_code}); its log says why; going on")
+            return otherwise
+        self._trouble = None
+        return said
 
     def _message(self, content: RecordDict, kind: str, node: int, deadline: float) -> Message:
         return Message(content, dst_node_id=node, message_type=kind, ttl=deadline + 1)
 
     def _meet(self) -> None:
         """Ask nodes that nobody knows which client they are; take the answers that have come."""
-        now, online = time.monotonic(), set(self.grid.get_node_ids())
+        now, online = time.monotonic(), self._nodes()
         self._refused &= online  # who was refused may come back and say something else
         self._asking = {m: (n, until) for m, (n, until) in self._asking.items() if until > now}
         self._later = {n: until for n, until in self._later.items() if until > now}
@@ -161,7 +193,7 @@ class Link:
                     self._asking[message] = (node, now + PATIENCE)
         if not self._asking:
             return
-        for reply in self.grid.pull_messages(list(self._asking)):
+        for reply in self._pull(list(self._asking)):
             node, _ = self._asking.pop(reply.metadata.reply_to_message_id, (0, 0.0))
             if node:
                 self._claim(node, reply)

@@ -1,0 +1,31 @@
+"""Flower's SuperLink, with more patience for its database: ``python -m cgpfl.deploy.superlink`` for flower-superlink.
+
+Many nodes that upload large models at once keep SQLite's only writer busy for longer than the five seconds that Flower
+waits. It then answers 500, which nobody repeats: an upload is lost, a node's heartbeat ends, the run stops. Flower has
+no setting for it, so the constant is replaced before it is used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+PATIENCE = 25_000
+"""Milliseconds that a connection waits for the database; Flower's requests end after 30 seconds, and are repeated."""
+
+
+def patient() -> None:
+    """Replace Flower's busy_timeout; an error where it is no longer where it was."""
+    from flwr.supercore import sql_mixin
+
+    flower: Any = sql_mixin
+    before = dict(flower.SQLITE_PRAGMAS)
+    if "busy_timeout" not in before:
+        raise ImportError("flwr: SQLite's busy_timeout is not where it was in 1.41.0")
+    flower.SQLITE_PRAGMAS = tuple((before | {"busy_timeout": str(PATIENCE)}).items())
+
+
+if __name__ == "__main__":
+    from flwr.superlink.cli import flower_superlink
+
+    patient()
+    flower_superlink()

@@ -60,7 +60,7 @@ test-track: $(TESTS)
 	$(BIN)/python -m venv $(VENV)/track
 	@$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > "$$(echo $(VENV)/track/lib/python*/site-packages)/base.pth"
 	$(VENV)/track/bin/python -m pip install --quiet --disable-pip-version-check $(TRACKERS)
-	PYTHONPATH=src $(VENV)/track/bin/python -m pytest tests/test_trackers.py
+	PYTHONPATH=$(CURDIR)/src $(VENV)/track/bin/python -m pytest tests/test_trackers.py
 
 lint: $(TESTS)
 	$(BIN)/ruff check .

@@ -236,7 +236,7 @@ def same_run(a, b):
             np.testing.assert_array_equal(one[name], two[name], err_msg=name)
 
 
-ROUNDS = ["--rounds", "6000", "--set", "eval_every=100"]
+ROUNDS = ["--rounds", "3000", "--set", "eval_every=100"]
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +251,7 @@ slow = pytest.mark.slow
 
 @pytest.mark.parametrize(
     "kill_at",
-    [pytest.param(("local", 1), marks=slow), ("cgpfl", 3), pytest.param(("cgpfl", 1500), marks=slow)],
+    [pytest.param(("local", 1), marks=slow), ("cgpfl", 3), pytest.param(("cgpfl", 1000), marks=slow)],
 )
 def test_killed_and_resumed_is_the_run_never_stopped(tmp_path, never_stopped, kill_at):
     folder = tmp_path / "run"

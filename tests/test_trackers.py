@@ -23,6 +23,8 @@ EVENTS = [
     Event("evaluated", "local", 1, ROW),
     Event("evaluated", "local", 2, ROW | {"accuracy": 0.75}),
     Event("ended", "local", 2, {"accuracy": {"pooled": 0.75}, "diverged": None}),
+    Event("started", "fedavg", 0, SETTINGS),
+    Event("ended", "fedavg", 1, {"accuracy": {"pooled": None}, "diverged": 1}),
     Event("started", "cgpfl", 0, SETTINGS),
     Event("evaluated", "cgpfl", 1, ROW | {"accuracy": 0.25}),
     Event("closed", values={"state": "stopped"}),
@@ -58,7 +60,11 @@ def test_mlflow(tmp_path, monkeypatch):
     client = mlflow.MlflowClient()
     runs = client.search_runs([client.get_experiment_by_name("cgpfl").experiment_id])
     found = {run.data.tags["cgpfl.method"]: run for run in runs}
-    assert {m: run.info.status for m, run in found.items()} == {"local": "FINISHED", "cgpfl": "KILLED"}
+    assert {m: run.info.status for m, run in found.items()} == {
+        "local": "FINISHED",
+        "fedavg": "FAILED",
+        "cgpfl": "KILLED",
+    }
     local = found["local"]
     assert local.data.params == {
         "name": "mine",
@@ -99,11 +105,11 @@ def test_wandb_offline(tmp_path, monkeypatch):
         return [Record.FromString(r) for f in tmp_path.glob("wandb/offline-run-*/*.wandb") for r in records(f)]
 
     end = time.monotonic() + 30  # wandb's own process writes, a moment after finish() has returned
-    while sum(r.HasField("exit") for r in read()) < 2:
+    while sum(r.HasField("exit") for r in read()) < 3:
         assert time.monotonic() < end, "the runs were not written to their end"
         time.sleep(0.1)
     found = read()
-    assert {r.run.display_name for r in found if r.HasField("run")} == {"mine/cgpfl", "mine/local"}
+    assert {r.run.display_name for r in found if r.HasField("run")} == {"mine/cgpfl", "mine/fedavg", "mine/local"}
     histories = [r.history.item for r in found if r.HasField("history")]
     rows = [{item.key or item.nested_key[0]: item.value_json for item in items} for items in histories]
     assert sorted((int(r["_step"]), float(r["accuracy"])) for r in rows) == [(1, 0.25), (1, 0.5), (2, 0.75)]
@@ -120,12 +126,13 @@ WRITES = {
 
 @pytest.mark.parametrize("name", WRITES)
 def test_the_pages_command(name, tmp_path):
-    """The line in docs/report.md, and nothing of the tool in what the run prints."""
+    """The line in docs/report.md."""
     pytest.importorskip(name, reason="make test-track installs it")
     page = (Path(__file__).parents[1] / "docs" / "report.md").read_text()
     (line,) = re.findall(rf"^pip install 'cgpfl\[{name}\]'; +cgpfl (run --track {name}) ", page, re.MULTILINE)
     done = run_cgpfl(*line.split(), "--method", "fedavg", "--rounds", "2", cwd=tmp_path, WANDB_MODE="offline")
     assert "fedavg" in done.stdout
+    assert "goes on without it" not in done.stderr
     assert list(tmp_path.glob(WRITES[name]))
 
 
@@ -188,10 +195,12 @@ def test_a_tool_that_fails_is_given_up_and_the_run_goes_on(digits, caplog):
     tool, told = Failing(), []
     result = cgpfl.run("local", digits, rounds=5, callbacks=[tool, lambda event: told.append(event.kind)])
     assert result.rounds == 5
-    assert tool.notes == [("begin", "local", "local", 5), ("log", 1), ("log", 2)]
+    assert tool.notes == [("begin", "local", "local", 5), ("log", 1), ("log", 2), ("end", None)]
     expected = "notebook: disk full; the run goes on without it"
-    assert [r.getMessage() for r in caplog.records] == [expected]
+    assert [r.getMessage() for r in caplog.records if r.name == "cgpfl.trackers"] == [expected]
     assert told.count("evaluated") == 5
+    cgpfl.run("local", digits, rounds=1, callbacks=[tool])  # another run, another chance
+    assert [note[0] for note in tool.notes[4:]] == ["begin", "log", "end"]
 
 
 def test_a_method_with_nothing_new_opens_nothing(digits, tmp_path):
@@ -201,6 +210,14 @@ def test_a_method_with_nothing_new_opens_nothing(digits, tmp_path):
     cgpfl.run("local", digits, rounds=2, out=tmp_path / "run", resume=True, callbacks=[tool, lambda e: told.append(e)])
     assert [e.kind for e in told] == ["opened", "started", "ended", "closed"]
     assert tool.notes == []
+
+
+def test_a_method_that_diverges_before_its_first_evaluation_is_there(digits):
+    tool = Failing()
+    result = cgpfl.run(cgpfl.FedAvg(rate=1e30), digits, rounds=4, eval_every=4, callbacks=[tool])
+    assert result.diverged
+    assert [note[0] for note in tool.notes] == ["begin", "end"]
+    assert tool.notes[1][1].values["diverged"] == result.diverged
 
 
 def test_settings_are_flat():

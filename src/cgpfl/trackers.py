@@ -17,6 +17,7 @@ tracker is made. Where the tool writes to is its own affair: MLFLOW_TRACKING_URI
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import logging
@@ -63,11 +64,14 @@ class Tracker:
 
     def __init__(self) -> None:
         self._about: dict[str, Any] = {}
-        self._method: Event | None = None
+        self._settings: dict[str, Any] = {}
+        self._since = 0
         self._is_open = self._given_up = False
 
     def __call__(self, event: Event) -> None:
-        """Tell the tool, unless it failed before."""
+        """Tell the tool, unless it failed in this run before."""
+        if event.kind == "opened":
+            self._is_open = self._given_up = False
         if self._given_up:
             return
         try:
@@ -76,21 +80,30 @@ class Tracker:
             self._given_up = True
             what = _line(error) or type(error).__name__
             LOG.warning("%s: %s; the run goes on without it", self.name, what)
+            if self._is_open:
+                with contextlib.suppress(Exception):
+                    self.end(None)
 
     def _take(self, event: Event) -> None:
         if event.kind == "opened":
             self._about = event.values
         elif event.kind == "started":
-            self._method = event
+            self._settings, self._since = event.values, event.round
         elif event.kind == "evaluated":
-            if not self._is_open and self._method is not None:
-                about = {k: v for k, v in self._about.items() if k != "config"}
-                self.begin(str(self._about["name"]), event.method, flat(about) | flat(self._method.values))
-                self._is_open = True
+            self._open(event.method)
             self.log(event.round, event.numbers())
-        elif self._is_open:
-            self._is_open = False
-            self.end(None if event.kind == "closed" else event)
+        else:
+            if event.kind == "ended" and event.round > self._since:  # it diverged before its first evaluation
+                self._open(event.method)
+            if self._is_open:
+                self._is_open = False
+                self.end(None if event.kind == "closed" else event)
+
+    def _open(self, method: str) -> None:
+        if not self._is_open:
+            about = {k: v for k, v in self._about.items() if k != "config"}
+            self.begin(str(self._about["name"]), method, flat(about) | flat(self._settings))
+            self._is_open = True
 
     def begin(self, run: str, method: str, settings: dict[str, Any]) -> None:
         """A method's first numbers are to come."""

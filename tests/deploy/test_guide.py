@@ -24,7 +24,7 @@ from cgpfl.deploy.layout import KEYS
 from cgpfl.deploy.processes import connect, descendants, flower, free_ports, supernode
 from cgpfl.errors import CgpflError
 from cgpfl.files import load_arrays
-from helpers import ENVIRONMENT, cgpfl
+from helpers import ENVIRONMENT, start
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
 LINES = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.strip().splitlines()]
@@ -35,7 +35,7 @@ rounds = 2
 name = "fedavg"
 [deploy]
 deadline = 90.0
-join = 20.0
+join = 120.0
 minimum = 2
 """
 
@@ -57,8 +57,8 @@ def samples(folder, seed, classes=CLASSES, count=40):
 class Hosts:
     """Processes started by the page's lines; all of them are ended."""
 
-    def __init__(self, root, front):
-        self.root, self.front, self.running = root, front, []
+    def __init__(self, root):
+        self.root, self.running = root, []
         programs = root / "programs"
         programs.mkdir()
         (programs / "cgpfl").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m cgpfl.cli "$@"\n')
@@ -70,9 +70,7 @@ class Hosts:
     def start(self, name, command, cwd):
         log = self.root / f"{name}.log"
         with log.open("wb") as file:
-            self.running.append(
-                subprocess.Popen(command, cwd=cwd, stdout=file, stderr=file, env=self.environment, shell=False)
-            )
+            self.running.append(subprocess.Popen(command, cwd=cwd, stdout=file, stderr=file, env=self.environment))
         return log
 
     def call(self, command, cwd):
@@ -88,6 +86,8 @@ class Hosts:
                 except ProcessLookupError:
                     continue
             process.wait(10)
+        for file in self.root.rglob("nginx.pid"):
+            os.kill(int(file.read_text()), signal.SIGTERM)
 
 
 def pair():
@@ -122,7 +122,7 @@ def test_the_guide_for_real_hosts(tmp_path):
     if nginx() is None:
         pytest.skip("no nginx here, and no apt-get to get one")
     front = pair()
-    hosts, server = Hosts(tmp_path, front), tmp_path / "server"
+    hosts, server = Hosts(tmp_path), tmp_path / "server"
     server.mkdir()
     (server / "experiment.toml").write_text(EXPERIMENT)
     ours = {"fl.example.org": "localhost", "8": str(NODES), "9444": str(front + 1)}
@@ -158,9 +158,6 @@ def test_the_guide_for_real_hosts(tmp_path):
         if reader is not None:
             reader.close()
         hosts.close()
-        pid = app / ".flwr" / "nginx.pid"
-        if pid.exists():
-            os.kill(int(pid.read_text()), signal.SIGTERM)
     out = app / "runs" / "federation"
     assert "fedavg" in printed
     assert (out / "report.html").exists()
@@ -228,8 +225,13 @@ def test_a_trial_by_one_command(tmp_path):
     (demo,) = re.findall(r"^deploy-demo:.*\n\t\$\(BIN\)/cgpfl (.*)$", makefile, re.MULTILINE)
     assert demo == "deploy up --nodes 4 --check"
     less = ["--method", "cgpfl", "--set", "cgpfl.warmup=0", "--rounds", "2", "--out", tmp_path / "run"]
-    done = cgpfl(*demo.split(), *less, cwd=tmp_path)
-    assert "cgpfl" in done.stdout
-    assert "The same in simulation: cgpfl: every client's accuracy in every round equal" in done.stdout
+    running = start(*demo.split(), *less, cwd=tmp_path)
+    try:
+        printed, errors = running.communicate(timeout=240)
+    finally:
+        running.terminate()  # as Ctrl-C: its processes end, too
+        running.wait(60)
+    assert running.returncode == 0, errors
+    assert "The same in simulation: cgpfl: every client's accuracy in every round equal" in printed
     assert (tmp_path / "run" / "report.html").exists()
     assert not (tmp_path / "run" / "app").exists()

@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
+from cgpfl.deploy import processes, superlink
 from cgpfl.deploy.certificates import write_keys
-from cgpfl.deploy.processes import environment, superlink
-from cgpfl.deploy.superlink import patient
+from cgpfl.deploy.processes import environment
 from cgpfl.errors import CgpflError
 
 
@@ -70,7 +70,9 @@ def test_the_superlink_waits_for_its_database(tmp_path, monkeypatch):
 
     monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", sql_mixin.SQLITE_PRAGMAS)  # undone at the end
     assert waits() == 5000
-    patient()
-    assert waits() == 25_000
+    told = []
+    monkeypatch.setattr("flwr.superlink.cli.flower_superlink", lambda: told.append(waits()))
+    superlink.main()
+    assert told == [25_000]
     write_keys(tmp_path / "keys", "localhost", 0)
-    assert superlink(tmp_path / "keys", tmp_path / "home", 1).command[1:3] == ["-m", "cgpfl.deploy.superlink"]
+    assert processes.superlink(tmp_path / "keys", tmp_path / "home", 1).command[1:3] == ["-m", "cgpfl.deploy.superlink"]

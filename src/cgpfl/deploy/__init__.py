@@ -6,5 +6,6 @@ serve          the server's run: methods, checkpoints, run folder
 layout         the app that `cgpfl deploy init` writes
 certificates   keys of the server and the nodes
 processes      SuperLink, SuperNodes and runs as processes
+superlink      Flower's SuperLink, with more patience for its database
 trial          all of it on this machine
 """

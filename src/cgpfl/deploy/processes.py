@@ -121,7 +121,7 @@ def superlink(keys: Path, home: Path, port: int) -> Process:
             raise CgpflError(f"{keys / name}: no such file; make keys by: cgpfl deploy keys")
     check_dates(keys)
     home.mkdir(parents=True, exist_ok=True)
-    program("flower-superlink")
+    program("flower-superlink")  # says it where Flower is not installed
     command = [sys.executable, "-m", "cgpfl.deploy.superlink", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--ssl-ca-certfile", str(keys / "ca.pem"), "--ssl-certfile", str(keys / "server.pem")]
     command += ["--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]

@@ -1,8 +1,8 @@
 """Flower's SuperLink, with more patience for its database: ``python -m cgpfl.deploy.superlink`` for flower-superlink.
 
 Many nodes that upload large models at once keep SQLite's only writer busy for longer than the five seconds that Flower
-waits. It then answers 500, which nobody repeats: an upload is lost, a node's heartbeat ends, the run stops. Flower has
-no setting for it, so the constant is replaced before it is used.
+waits. It then answers 500, and Flower's own programs do not ask again: an upload is lost, a node's heartbeat ends.
+There is no setting for it, so the constant is replaced before it is used.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 PATIENCE = 25_000
-"""Milliseconds that a connection waits for the database; Flower's requests end after 30 seconds, and are repeated."""
+"""Milliseconds that a connection waits for the database: less than the 30 seconds after which a request is given up."""
 
 
 def patient() -> None:
@@ -24,8 +24,13 @@ def patient() -> None:
     flower.SQLITE_PRAGMAS = tuple((before | {"busy_timeout": str(PATIENCE)}).items())
 
 
-if __name__ == "__main__":
-    from flwr.superlink.cli import flower_superlink
+def main() -> None:
+    """Flower's own program, with more patience."""
+    from flwr.superlink import cli
 
     patient()
-    flower_superlink()
+    cli.flower_superlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -39,6 +39,7 @@ def join(coordinator: str, processes: int | None = None, process: int | None = N
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise CgpflError(f"--coordinator {coordinator}: must be host:port of process 0, or auto")
         given = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
+        given["cluster_detection_method"] = "deactivate"  # else a SLURM step's process would see one device
         if host in ("127.0.0.1", "localhost"):  # all on this machine: each with its share of the cores
             os.environ.setdefault("PJRT_NPROC", str(max(1, cores() // processes)))
     try:

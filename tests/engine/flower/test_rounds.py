@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from in_process import Here, said
 
 from cgpfl.algorithms import METHODS, get_method
@@ -277,6 +278,8 @@ class Unsteady(Here):
         times, status = self.errors.get(name, (0, 0))
         if times:
             self.errors = self.errors | {name: (times - 1, status)}
+            if status is None:
+                raise ObjectPushError("array", 1, "session")
             raise httpx.HTTPStatusError("", request=httpx.Request("POST", "https://x"), response=httpx.Response(status))
         return getattr(super(), name)(*arguments)
 
@@ -290,7 +293,7 @@ class Unsteady(Here):
         return self._call("pull_messages", message_ids)
 
 
-def test_a_superlink_in_trouble_is_asked_again(four, model, tmp_path):
+def test_a_superlink_in_trouble_is_asked_again(four, model, tmp_path, monkeypatch):
     method = get_method("fedavg")
     grid = Unsteady(four, model, {"m": method}, tmp_path)
 
@@ -299,12 +302,31 @@ def test_a_superlink_in_trouble_is_asked_again(four, model, tmp_path):
             grid.errors = {"get_node_ids": (2, 500), "pull_messages": (2, 503)}
         if t == 2:
             grid.errors = {"push_messages": (1, 500)}
+        if t == 3:
+            grid.errors = {"push_messages": (1, None)}
 
+    monkeypatch.setattr(link_module, "PAUSE", 0.01)
     found = ran(method, four, model, tmp_path, grid=grid, before=before)
     same(found, four, model, method)
-    assert found.lines.count("the SuperLink could not answer (500); its log says why; going on") == 2
-    assert [f"client {i}: its message could not be sent" in found.lines for i in range(4)] == [True] * 4
-    assert any("round 3: 0 answers of at least 1; repeated" in line for line in found.lines)
+    assert sum("the SuperLink could not answer" in line for line in found.lines) == 4  # once for each kind of call
+    assert not any("repeated" in line for line in found.lines)
+
+
+def test_a_message_that_cannot_be_sent_counts_as_no_answer(four, model, tmp_path):
+    method = get_method("fedavg")
+
+    class Picky(Here):
+        def push_messages(self, messages):
+            ids = super().push_messages(messages)
+            return [None if "order" in m.content and m.metadata.dst_node_id < 3 else i
+                    for i, m in zip(ids, messages, strict=True)]  # fmt: skip
+
+    found = ran(method, four, model, tmp_path, grid=Picky(four, model, {"m": method}, tmp_path))
+    assert [h.answered for h in found.happened] == [(2, 3)] * (ROUNDS + 1)
+    server, _, _ = simulate_loop(method, four, model, rounds=ROUNDS, answered=lambda t, i: i > 1)
+    for name, value in named(server).items():
+        np.testing.assert_array_equal(named(found.state.server)[name], value, err_msg=name)
+    assert {f"client {i}: its message could not be sent" for i in (0, 1)} <= set(found.lines)
 
 
 def test_a_superlink_that_stays_in_trouble_ends_the_run(four, model, tmp_path, monkeypatch):

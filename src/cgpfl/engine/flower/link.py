@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from io import BytesIO
 from typing import Any
@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from cgpfl.engine.flower.apps import to_record
 from cgpfl.engine.flower.orders import Order, RefusedError
@@ -25,7 +26,9 @@ POLL = (0.05, 0.5)
 PATIENCE = 60.0
 """Seconds that a node has to say which client it is, and before one that could not is asked again."""
 TROUBLE = 60.0
-"""Seconds for which the SuperLink may answer nothing but errors before the run stops."""
+"""Seconds for which the SuperLink may answer with nothing but errors before the run stops."""
+PAUSE = 5.0
+"""Seconds after which orders that it could not take are sent again."""
 NEWS = 30.0
 """Seconds between two words to whoever waits."""
 
@@ -82,7 +85,7 @@ class Link:
         self._refused: set[int] = set()
         self._later: dict[int, float] = {}
         self._online: set[int] = set()
-        self._trouble: float | None = None
+        self._trouble: dict[str, float] = {}
 
     def wait(self, seconds: float, enough: int) -> list[int]:
         """Wait for all clients, at most ``seconds``, longer only for ``enough`` of them → who is there."""
@@ -107,21 +110,7 @@ class Link:
     def ask(self, orders: Mapping[int, tuple[Order, Mapping[str, np.ndarray]]], deadline: float) -> dict[int, Answer]:
         """See :class:`cgpfl.engine.flower.server.Nodes`. Nodes that come meanwhile are met for the next round."""
         self._meet()
-        messages, clients = [], []
-        for i in self.there():
-            if i in orders:
-                order, arrays = orders[i]
-                asked = ConfigRecord({**asdict(order), "label": self.label, "seconds": float(deadline)})
-                content = RecordDict({"order": asked, "message": to_record(arrays)})
-                kind = MessageType.TRAIN if order.train >= 0 else MessageType.EVALUATE
-                messages.append(self._message(content, kind, self.claims[i], deadline))
-                clients.append(i)
-        waiting: dict[str, int] = {}
-        for number, i in zip(self._push(messages), clients, strict=True):
-            if number:
-                waiting[number] = i
-            else:
-                self.tell(f"client {i}: its message could not be sent")
+        waiting = self._send(orders, deadline)
         found: dict[int, Answer] = {}
         began, pause = time.monotonic(), POLL[0]
         while waiting and time.monotonic() - began < deadline:
@@ -146,33 +135,60 @@ class Link:
             self.tell(f"client {client}: no answer within {deadline:g} s")
         return found
 
-    def _push(self, messages: list[Message]) -> list[str]:
-        """Send messages → their ids, "" for what could not be sent."""
-        ids = [str(i or "") for i in self._try(lambda: self.grid.push_messages(messages), [])] if messages else []
+    def _send(self, orders: Mapping[int, tuple[Order, Mapping[str, np.ndarray]]], deadline: float) -> dict[str, int]:
+        """Orders to those who are there → the message's id and its client."""
+        while True:
+            messages, clients = [], []
+            for i in self.there():
+                if i in orders:
+                    order, arrays = orders[i]
+                    asked = ConfigRecord({**asdict(order), "label": self.label, "seconds": float(deadline)})
+                    content = RecordDict({"order": asked, "message": to_record(arrays)})
+                    kind = MessageType.TRAIN if order.train >= 0 else MessageType.EVALUATE
+                    messages.append(self._message(content, kind, self.claims[i], deadline))
+                    clients.append(i)
+            ids = self._push(messages)
+            if ids is not None:
+                break
+            time.sleep(PAUSE)
+        for number, client in zip(ids, clients, strict=True):
+            if not number:
+                self.tell(f"client {client}: its message could not be sent")
+        return {number: client for number, client in zip(ids, clients, strict=True) if number}
+
+    def _push(self, messages: list[Message]) -> list[str] | None:
+        """Send messages → their ids, "" for one that could not be sent; None where the SuperLink is in trouble."""
+        if not messages:
+            return []
+        sent = self._try("push", lambda: self.grid.push_messages(messages), None)
+        if sent is None:
+            return None
+        ids = [str(i or "") for i in sent]
         return ids if len(ids) == len(messages) else [""] * len(messages)
 
     def _pull(self, messages: list[str]) -> list[Message]:
         """Replies that have come."""
-        return list(self._try(lambda: self.grid.pull_messages(messages), []))
+        return list(self._try("pull", lambda: self.grid.pull_messages(messages), []))
 
     def _nodes(self) -> set[int]:
         """Who is online, or was when it was last known."""
-        self._online = set(self._try(self.grid.get_node_ids, self._online))
+        self._online = set(self._try("nodes", self.grid.get_node_ids, self._online))
         return self._online
 
-    def _try(self, call: Callable[[], Iterable[Any]], otherwise: Iterable[Any]) -> Iterable[Any]:
-        """What the SuperLink says, or ``otherwise`` while it only says that it has a trouble of its own."""
+    def _try(self, what: str, call: Callable[[], Any], otherwise: Any) -> Any:
+        """What the SuperLink says, or ``otherwise`` while it says only that it has a trouble of its own."""
         try:
             said = call()
-        except httpx.HTTPStatusError as error:
+        except (httpx.HTTPStatusError, ObjectPushError) as error:
+            status = error.response.status_code if isinstance(error, httpx.HTTPStatusError) else 500
             now = time.monotonic()
-            if error.response.status_code < 500 or now - (self._trouble or now) > TROUBLE:
+            if status < 500 or now - self._trouble.get(what, now) > TROUBLE:
                 raise
-            if self._trouble is None:
-                self._trouble = now
-                self.tell(f"the SuperLink could not answer ({error.response.status_code}); its log says why; going on")
+            if what not in self._trouble:
+                self._trouble[what] = now
+                self.tell(f"the SuperLink could not answer ({_line(error)}); its log says why; asking again")
             return otherwise
-        self._trouble = None
+        self._trouble.pop(what, None)
         return said
 
     def _message(self, content: RecordDict, kind: str, node: int, deadline: float) -> Message:
@@ -188,7 +204,7 @@ class Link:
         strangers = [n for n in online if n not in known]
         if strangers:
             asks = [self._message(RecordDict({}), MessageType.QUERY, n, PATIENCE) for n in strangers]
-            for message, node in zip(self._push(asks), strangers, strict=True):
+            for message, node in zip(self._push(asks) or [], strangers, strict=False):
                 if message:
                     self._asking[message] = (node, now + PATIENCE)
         if not self._asking:

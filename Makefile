@@ -51,7 +51,7 @@ test: $(TESTS) browser lint types
 test-slow: $(TESTS)
 	$(BIN)/python -m pytest -n 2 -m slow
 
-# Every block of the documentation's pages, and the notebooks.
+# Every block of the documentation's pages, the notebooks, all of the paper, and every method where others try one of a kind.
 test-long: $(TESTS)
 	$(BIN)/python -m pytest -n 2 -m long
 

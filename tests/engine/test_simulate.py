@@ -39,7 +39,7 @@ def test_vectorised_equals_a_loop_over_clients(digits, mlr, name):
         np.testing.assert_allclose(records[key], expected[key], rtol=1e-3, atol=1e-4, err_msg=key)
 
 
-@pytest.mark.parametrize("name", ["dnn", "cnn"])
+@pytest.mark.parametrize("name", ["dnn", pytest.param("cnn", marks=pytest.mark.slow)])
 def test_other_models_too(digits, name):
     model = as_model(name, digits.shape, digits.classes)
     method = CGPFL(contexts=2, local_rounds=2, inner_steps=2, warmup=1)

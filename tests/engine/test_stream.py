@@ -177,8 +177,12 @@ def test_stores_that_cannot_be(digits, mlr):
         cgpfl.run("fedavg", digits, store="tape")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", METHODS)
+OF_EACH_KIND = ("cgpfl", "apfl", "fedmd", "mocha", "scaffold")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in OF_EACH_KIND else pytest.mark.long) for n in METHODS]
+)
 def test_every_method_can_be_streamed(name):
     data = make_data("digits", "rotation", clients=6, contexts=2, seed=0, public=0.1)
     method = checked(get_method(name), data, Settings(rounds=12))

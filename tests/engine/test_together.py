@@ -21,7 +21,8 @@ def same(one, other):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("participation", [pytest.param(1.0, marks=pytest.mark.slow), 0.6])
+@pytest.mark.slow
+@pytest.mark.parametrize("participation", [1.0, 0.6])
 def test_seeds_with_splits_of_their_own(participation):
     """Clients of other sizes in each split: tables of other widths, and cohorts of other clients."""
     federations = [make_data("digits", "dirichlet", clients=6, alpha=1.0, seed=s) for s in (0, 1)]

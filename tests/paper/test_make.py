@@ -224,7 +224,7 @@ def test_a_stop_between_parts(small, tmp_path, monkeypatch):
     assert not (tmp_path / "out" / "watched").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_everything(sets, tmp_path, monkeypatch):
     """All parts as they are, on digits, then again, when nothing is run any more."""
     settings = tiny(rounds=20, evaluations=5)

@@ -222,8 +222,12 @@ def test_a_body_is_given_a_head():
     assert found.score.accuracy > 0.3  # labels of the context renamed: chance is 0.1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", METHODS)
+OF_EACH_KIND = ("cgpfl", "fedavg", "fedper", "ifca", "local")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in OF_EACH_KIND else pytest.mark.long) for n in METHODS]
+)
 def test_every_method_or_a_reason(name, digits):
     public = make_data("digits", "rotation", clients=8, contexts=2, public=0.1, seed=0)
     method = get_method(name)

@@ -112,6 +112,7 @@ def mine(folder, seed=0):
     np.savez(folder / "mine.npz", x=x, y=y, client=client)
 
 
+@pytest.mark.slow
 def test_ones_own_clients_have_no_public_samples(tmp_path):
     mine(tmp_path)
     flags = ["--data", "mine.npz", "--split", "own", "--rounds", 2, "--seeds", 2, "--methods", "ditto,fedmd"]

@@ -49,7 +49,7 @@ def test_other_models_too(digits, name):
     np.testing.assert_allclose(records["loss"], expected["loss"], rtol=1e-3)
 
 
-@pytest.mark.parametrize("block", [1, 3, 4])
+@pytest.mark.parametrize("block", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_blocks_of_clients_change_nothing(digits, mlr, block):
     whole, a, _ = simulate(CGPFL(contexts=2), digits, mlr, rounds=6, clients_per_block=8)
     parts, b, _ = simulate(CGPFL(contexts=2), digits, mlr, rounds=6, clients_per_block=block)

@@ -21,6 +21,7 @@ import contextlib
 import importlib
 import json
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def flat(values: dict[str, Any], before: str = "") -> dict[str, Any]:
     return out
 
 
-class Tracker:
+class Tracker(ABC):
     """What the tools have in common: a run of the tool for each method that has something new to tell.
 
     A tool that fails once the run is going on (a server gone, a disk full) is given up with one line: no tracker ends
@@ -105,17 +106,17 @@ class Tracker:
             self.begin(str(self._about["name"]), method, flat(about) | flat(self._settings))
             self._is_open = True
 
+    @abstractmethod
     def begin(self, run: str, method: str, settings: dict[str, Any]) -> None:
         """A method's first numbers are to come."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log(self, t: int, numbers: dict[str, float]) -> None:
         """Numbers of round ``t``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, ended: Event | None) -> None:
         """The method ended, or the run was stopped (None)."""
-        raise NotImplementedError
 
 
 class TensorBoard(Tracker):

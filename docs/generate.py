@@ -4,7 +4,7 @@
     python docs/generate.py --from RUN [RUN ...]     first take the results of these comparisons
 
 A page has what the method's file says of it (idea, paper, equations), when to use it, its hyper-parameters with
-their ranges, what a round costs, and what to expect on digits.
+their ranges, what a round costs, and what to expect on digits (nothing, where it is not in results.json yet).
 """
 
 from __future__ import annotations
@@ -31,10 +31,15 @@ COMMAND = "cgpfl compare --methods all --split {split} --seeds {seeds}"
 class Page:
     """A method's file, and the names on the command line that stand for it."""
 
-    name: str
+    file: str
     title: str
     text: str
     names: list[str]
+
+    @property
+    def name(self) -> str:
+        """What the page is called."""
+        return self.file.replace("_", "-")
 
 
 def pages() -> list[Page]:
@@ -92,6 +97,11 @@ def parameters(names: list[str]) -> list[str]:
     return rows
 
 
+def measured(names: list[str], results: dict[str, Any]) -> list[str]:
+    """Those of the names that every comparison has a result of."""
+    return [n for n in names if all(n in of["methods"] for of in results.values())]
+
+
 def expected(names: list[str], results: dict[str, Any]) -> list[str]:
     """Accuracy on digits beside local training, FedAvg and the best."""
     shown = list(dict.fromkeys([*names, "local", "fedavg"]))
@@ -122,12 +132,18 @@ def write(page: Page, results: dict[str, Any]) -> str:
         "\n".join(costs(page.names)),
         "One client, with MLR on digits and 40 clients. What is sent is counted in models (650 numbers); gradients are "
         "of minibatches (one over all samples counts as one), without what is done once, at the start.",
-        "## What to expect on digits",
-        "\n".join(expected(page.names, results)),
-        f"Test accuracy in % (clients' own models, pooled, last of 200 rounds), mean ± standard deviation over {seeds} "
-        f"seeds, at the defaults above: {command}.",
-        f"Source: [`{page.name}.py`](../../src/cgpfl/algorithms/{page.name}.py). All methods: [index](index.md).",
     ]
+    known = measured(page.names, results)
+    if known:
+        parts += [
+            "## What to expect on digits",
+            "\n".join(expected(known, results)),
+            "Test accuracy in % (clients' own models, pooled, last of 200 rounds), mean ± standard deviation over "
+            f"{seeds} seeds, at the defaults above: {command}.",
+        ]
+    parts.append(
+        f"Source: [`{page.file}.py`](../../src/cgpfl/algorithms/{page.file}.py). All methods: [index](index.md)."
+    )
     return "\n\n".join(parts) + "\n"
 
 
@@ -146,7 +162,8 @@ def index(all_pages: list[Page], results: dict[str, Any]) -> str:
     for page in all_pages:
         for name in page.names:
             method = METHODS[name]
-            cells = " | ".join(f"{of['methods'][name]['accuracy']:.1f}" for of in results.values())
+            known = measured([name], results)
+            cells = " | ".join(f"{of['methods'][name]['accuracy']:.1f}" if known else "" for of in results.values())
             lines.append(f"| [`{name}`]({page.name}.md) | {method.citation} | {describe(method)} | {cells} |")
     seeds = {split: of["seeds"] for split, of in results.items()}
     lines += ["", f"Seeds: {', '.join(f'{split} {s}' for split, s in seeds.items())}."]

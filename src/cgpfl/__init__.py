@@ -28,9 +28,11 @@ if TYPE_CHECKING:
         Algorithm,
         Ditto,
         FedAvg,
+        FedAvgFT,
         FedMD,
         FedOpt,
         FedPer,
+        FedProx,
         HypCluster,
         L2SGDPlus,
         Local,
@@ -52,8 +54,8 @@ __version__ = "0.1.0"
 
 _ROOMS = {
     "algorithms": (
-        "APFL CFL CGPFL DAPPER Ditto FLHC FedAvg FedMD FedOpt FedPer HypCluster IFCA L2SGD L2SGDPlus Local MAPPER "
-        "MOCHA PFedMe PerFedAvg SCAFFOLD METHODS Algorithm Method algorithm get_method hyper"
+        "APFL CFL CGPFL DAPPER Ditto FLHC FedAvg FedAvgFT FedMD FedOpt FedPer FedProx HypCluster IFCA L2SGD "
+        "L2SGDPlus Local MAPPER MOCHA PFedMe PerFedAvg SCAFFOLD METHODS Algorithm Method algorithm get_method hyper"
     ),
     "data": "FederatedData make_data",
     "errors": "CgpflError",
@@ -99,9 +101,11 @@ __all__ = [
     "Event",
     "Experiment",
     "FedAvg",
+    "FedAvgFT",
     "FedMD",
     "FedOpt",
     "FedPer",
+    "FedProx",
     "FederatedData",
     "HypCluster",
     "L2SGDPlus",

@@ -11,9 +11,11 @@ from cgpfl.algorithms.cgpfl import CGPFL
 from cgpfl.algorithms.dapper import DAPPER
 from cgpfl.algorithms.ditto import Ditto
 from cgpfl.algorithms.fedavg import FedAvg
+from cgpfl.algorithms.fedavg_ft import FedAvgFT
 from cgpfl.algorithms.fedmd import FedMD
 from cgpfl.algorithms.fedopt import FedOpt
 from cgpfl.algorithms.fedper import FedPer
+from cgpfl.algorithms.fedprox import FedProx
 from cgpfl.algorithms.flhc import FLHC
 from cgpfl.algorithms.hypcluster import HypCluster
 from cgpfl.algorithms.ifca import IFCA
@@ -31,6 +33,8 @@ from cgpfl.hyper import algorithm, allowed, from_values, hyper, hyper_parameters
 METHODS: dict[str, Any] = {
     "local": Local(),
     "fedavg": FedAvg(),
+    "fedavg-ft": FedAvgFT(),
+    "fedprox": FedProx(),
     "fedavgm": FedOpt(optimizer="momentum", server_rate=0.3),
     "fedadagrad": FedOpt(optimizer="adagrad", momentum=0.0, server_rate=0.1),
     "fedadam": FedOpt(optimizer="adam"),
@@ -92,9 +96,11 @@ __all__ = [
     "Cohort",
     "Ditto",
     "FedAvg",
+    "FedAvgFT",
     "FedMD",
     "FedOpt",
     "FedPer",
+    "FedProx",
     "HypCluster",
     "L2SGDPlus",
     "Local",

@@ -19,6 +19,7 @@ ALLOWED = {
     "theory": {"algorithms", "contexts", "models", "data", "engine"},
     "experiment": {"algorithms", "contexts", "models", "data", "engine", "report"},
     "paper": {"algorithms", "contexts", "models", "data", "engine", "experiment", "report", "theory"},
+    "battery": {"algorithms", "models", "data", "engine", "experiment", "report"},
     "bench": {"algorithms", "models", "data", "engine", "report"},
     "deploy": {"algorithms", "data", "engine", "experiment", "models"},
     "serve": {"algorithms", "data", "engine", "experiment", "models"},
@@ -27,6 +28,7 @@ ALLOWED = {
     "trackers": {"experiment"},
     "cli": {
         "algorithms",
+        "battery",
         "bench",
         "data",
         "deploy",

@@ -12,6 +12,7 @@ import argparse
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 from cgpfl.battery.problems import PROBLEMS
@@ -42,7 +43,11 @@ def results(run: Path) -> str:
     FOLDER.mkdir()
     for name in FILES:
         shutil.copy(run / name, FOLDER / name)
-    return re.sub(r"\]\(battery\.png\)", "](battery/battery.png)", text.partition("\n")[2].strip())
+    text = re.sub(r"\]\(battery\.png\)", "](battery/battery.png)", text.partition("\n")[2].strip())
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, cwd=DOCS, check=False).stdout.strip()
+    made = f"`cgpfl battery --seeds {asked['seeds']} --rounds {asked['rounds']}`"
+    return f"{text}\n- {made}; `python docs/battery.py RUN` wrote this page, at commit {commit or 'unknown'}."
 
 
 def page(run: Path | None) -> str:

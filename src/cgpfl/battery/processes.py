@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -63,10 +64,9 @@ def over_processes(
     cores = shares(there, jobs) if there else [()] * jobs
     places = [Place(own, platforms, out, rounds) for own in cores]
     workers = [context.Process(target=_work, args=(place, todo, told), daemon=True) for place in places]
-    for worker in workers:
-        worker.start()
     left = len(units)
     try:
+        _start(workers)
         while left:
             if stop():
                 return False
@@ -84,10 +84,23 @@ def over_processes(
         return True
     finally:  # what they were at is not kept; files are whole or not there
         todo.cancel_join_thread()
-        for worker in workers:
+        begun = [worker for worker in workers if worker.pid is not None]
+        for worker in begun:
             worker.terminate()
-        for worker in workers:
+        for worker in begun:
             worker.join()
+
+
+def _start(workers: Sequence[Any]) -> None:
+    """Start them deaf to Ctrl-C, which reaches every process of a terminal: the first decides for all."""
+    here = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if here else None
+    try:
+        for worker in workers:
+            worker.start()
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 def _look_after(workers: Sequence[Any]) -> None:
@@ -99,7 +112,7 @@ def _look_after(workers: Sequence[Any]) -> None:
 
 def _work(place: Place, todo: Any, told: Any) -> None:
     """A worker: units until there are no more, or nobody who wants them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the first process decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if place.cores:
         os.sched_setaffinity(0, place.cores)
     if place.platforms:

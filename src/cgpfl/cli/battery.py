@@ -23,7 +23,7 @@ def battery(
     jobs: Annotated[int, typer.Option(help="Processes; each gets its share of the cores.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder, continued if it is there (default: runs/battery).")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Three problems, a few methods: a minute or two.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Two problems, a few methods: a minute or two.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the problems and stop.")] = False,
     quiet: Quiet = False,
 ) -> None:

@@ -62,7 +62,7 @@ def facts(run: Path) -> str:
     """What the run says of itself, and the commit of this source."""
     asked, times = (json.loads((run / name).read_text()) for name in ("paper.json", "times.json"))
     times.pop(ALL, None)
-    took = dict.fromkeys(("tables and figures", "theorems", "sweep", "beyond the paper"), 0.0)
+    took = dict.fromkeys(("tables and figures", "choice of rates", "theorems", "sweep", "beyond the paper"), 0.0)
     for name, seconds in times.items():
         took[kind_of(name)] += seconds
     commit = subprocess.run(
@@ -88,6 +88,8 @@ def kind_of(program: str) -> str:
         return "theorems"
     if program.startswith("beyond"):
         return "beyond the paper"
+    if program.partition(" ")[0].endswith("-tuning"):
+        return "choice of rates"
     return "sweep" if " sweep-" in program else "tables and figures"
 
 

@@ -15,6 +15,9 @@ def paper(
     names: Annotated[list[str], typer.Argument(metavar="PART...", help="Parts to make, or all; see below.")],
     quick: Annotated[bool, typer.Option("--quick", help="Small problems: minutes on two cores.")] = False,
     seeds: Annotated[int | None, typer.Option(help="Runs of everything (default: 5; quick: 2).")] = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="SETTING,...", help="Compute the runs of these settings; draw nothing.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder, continued if it is there (default: runs/paper).")] = None,
     quiet: Quiet = False,
@@ -23,6 +26,9 @@ def paper(
 
     Parts: split, table1, table2, figure-k, figure-heur, figure-contexts, figure-distances, figure-kmeans,
     theory, sweep, beyond, all. What is finished is kept: the same command goes on after a stop.
+
+    Settings: mnist-mlr, mnist-dnn, fmnist-mlr, fmnist-dnn, cifar10-cnn. With --only the runs of some of them are
+    computed, to go on elsewhere or later; the same command without it draws everything.
 
     [dim]cgpfl paper all --quick[/dim]
 
@@ -37,9 +43,14 @@ def paper(
 
     try:
         with progress(quiet=quiet) as tell:
-            made = make(names, folder, quick=quick, seeds=seeds, on_progress=tell)
+            some = [name.strip() for name in only.split(",")] if only is not None else []
+            made = make(names, folder, quick=quick, seeds=seeds, only=some, on_progress=tell)
     except Stopped:
         typer.echo("Stopped; what is finished is saved. The same command goes on with the rest.", err=True)
         raise typer.Exit(130) from None
-    if not quiet:
+    if quiet:
+        return
+    if some:
+        typer.echo(f"{made.seconds:.0f} s; the runs of {', '.join(some)} are finished. Without --only all is drawn.")
+    else:
         show_paper(made)

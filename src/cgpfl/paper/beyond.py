@@ -181,4 +181,12 @@ def _draw(plan: Plan, found: dict[Scenario, Compared], labels: list[str]) -> Non
     save(picture, plan.out / "beyond", "beyond")
 
 
-BEYOND = Part("beyond", "latent contexts, scarce data, equal-budget tuning", lambda plan: [], _make)
+def _prepare(plan: Plan) -> None:
+    """The problems with the sets of the plan's settings; they are all MLR."""
+    there = {s.data.source for s in plan.settings.values() if s.model == "mlr"}
+    for scenario in scenarios(plan.quick):
+        if scenario.data["source"] in there:
+            _compare(plan, scenario)
+
+
+BEYOND = Part("beyond", "latent contexts, scarce data, equal-budget tuning", lambda plan: [], _make, prepare=_prepare)

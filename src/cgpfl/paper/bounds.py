@@ -129,8 +129,9 @@ def _make(plan: Plan) -> Section:
         ),
     ]
     text = [
-        f"{setting.title}, seed {plan.seeds[0]}, T = {setting.rounds}. How each number is computed, and what "
-        "it can and cannot say: docs/theory.md.",
+        f"{setting.title}, seed {plan.seeds[0]}, T = {setting.rounds}, at the rates of the first reading (2β/N = λ·lr, "
+        "η = lr): the theorems are about small steps. How each number is computed, and what it can and cannot say: "
+        "docs/theory.md.",
         *(
             f"K = {f['k']}:\n\n```\n{f['condition']}\n{f['explain_41']}\n{f['explain_42']}\n```"
             for f in found
@@ -143,4 +144,10 @@ def _make(plan: Plan) -> Section:
     return Section("theory", "The theorems", text, tables, figures, [] if plan.quick else verdicts)
 
 
-THEORY = Part("theory", "the terms of Theorems 4.1 and 4.2 on runs", lambda plan: [], _make)
+def _prepare(plan: Plan) -> None:
+    if "mnist-mlr" in plan.settings:
+        for k in _ks(plan):
+            _measure(plan, plan.settings["mnist-mlr"], k)
+
+
+THEORY = Part("theory", "the terms of Theorems 4.1 and 4.2 on runs", lambda plan: [], _make, prepare=_prepare)

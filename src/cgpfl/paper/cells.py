@@ -1,7 +1,8 @@
 """The runs behind tables and figures: each computed once, kept on disk, as many as possible in one program.
 
-A cell is one method in one setting, over all seeds. Cells that differ only in numbers (λ, K, rates) are
-stacked and run as one program. A finished cell is a file; a run that is stopped goes on with the others.
+A cell is one method in one setting, over its seeds. Cells that differ only in numbers (λ, K, rates), in seeds and in
+who holds what are stacked and run as one program. A finished cell is a file; a run that is stopped goes on with the
+others.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from cgpfl.engine.together import Run
 from cgpfl.experiment.batch import Batch, as_runs, compiling, run_batch
 from cgpfl.experiment.compared import load, save
 from cgpfl.experiment.config import DataConfig
+from cgpfl.experiment.records import Records
 from cgpfl.experiment.run import Progress, Settings, checked, fingerprint
 from cgpfl.experiment.table import Runs
 from cgpfl.files import write
 from cgpfl.models import Model, as_model
 from cgpfl.paper.settings import Setting
+
+KEPT = ("correct", "validation_correct", "train_loss", "context", "k", "complexity", "cost", "mu")
+"""Records that a table or figure is made of; the others, of thousands of runs, would only fill the disk."""
 
 
 class Cell(NamedTuple):
@@ -35,8 +40,8 @@ class Cell(NamedTuple):
     setting: Setting
     label: str
     method: Any
-    seeds: int | None = None
-    """How many of the plan's seeds; None: all."""
+    seeds: tuple[int, ...] | None = None
+    """None: all of the plan's."""
 
     @property
     def name(self) -> str:
@@ -97,7 +102,7 @@ class Cells:
         missing = {name: c for name, c in wanted.items() if not self.has(c)}
         groups: dict[Any, list[Cell]] = {}
         for cell in missing.values():
-            groups.setdefault((cell.setting, cell.seeds, jax.tree.structure(cell.method)), []).append(cell)
+            groups.setdefault(_program(cell), []).append(cell)
         batches = [self._batch(group) for group in groups.values()]
         with compiling(batches) as wait:
             for i, (batch, group) in enumerate(zip(batches, groups.values(), strict=True)):
@@ -129,25 +134,29 @@ class Cells:
         write(self.folder / "times.json", (json.dumps(times, indent=2) + "\n").encode())
 
     def _batch(self, group: list[Cell]) -> Batch:
-        """The runs of cells that share a program."""
-        setting, seeds = group[0].setting, self._seeds(group[0])
-        data = [federation(setting, s) for s in seeds]
-        methods = [checked(c.method, data[0], Settings(rounds=setting.rounds)) for c in group]
-        todo = [Run(m, d, s) for m in methods for d, s in zip(data, seeds, strict=True)]
+        """The runs of cells that share a program: cell after cell, its seeds in order."""
+        setting = group[0].setting
+        first = federation(setting, self._seeds(group[0])[0])
+        ready = {c.name: checked(c.method, first, Settings(rounds=setting.rounds)) for c in group}
+        todo = [Run(ready[c.name], federation(c.setting, s), s) for c in group for s in self._seeds(c)]
         name = f"{setting.name} {group[0].label}" + (f" (+{len(group) - 1})" if len(group) > 1 else "")
         engine = {"rounds": setting.rounds, "eval_every": setting.eval_every}
         return Batch(name, todo, model_of(setting), engine)
 
     def _run(self, batch: Batch, group: list[Cell]) -> None:
         """Run a group and keep each of its cells."""
-        began, n = time.perf_counter(), len(self._seeds(group[0]))
+        began = time.perf_counter()
         done = run_batch(batch, on_progress=self.on_progress, stop=self.stop)
-        seconds = (time.perf_counter() - began) / len(group)
-        for i, cell in enumerate(group):
-            own = slice(i * n, (i + 1) * n)
-            runs = as_runs(batch._replace(label=cell.label, todo=batch.todo[own]), done[own], seconds=seconds)
+        seconds = (time.perf_counter() - began) / len(batch.todo)
+        start = 0
+        for cell in group:
+            n = len(self._seeds(cell))
+            own = slice(start, start + n)
+            kept = [d._replace(records=_needed(d.records)) for d in done[own]]
+            runs = as_runs(batch._replace(label=cell.label, todo=batch.todo[own]), kept, seconds=n * seconds)
             self._file(cell).parent.mkdir(parents=True, exist_ok=True)
             save(self._file(cell), runs, self._made_with(cell))
+            start += n
 
     def _file(self, cell: Cell) -> Path:
         return self.folder / "cells" / f"{cell.name}.safetensors"
@@ -156,4 +165,15 @@ class Cells:
         return made_with(cell.setting, cell.method, self._seeds(cell))
 
     def _seeds(self, cell: Cell) -> list[int]:
-        return self.seeds[: cell.seeds]
+        return self.seeds if cell.seeds is None else list(cell.seeds)
+
+
+def _program(cell: Cell) -> tuple[Any, ...]:
+    """What cells of one program share: samples, model, rounds and everything of the method that is no number."""
+    of = cell.setting
+    samples = dataclasses.replace(of.data, split="cyclic", spread=0.0)
+    return (samples, of.pixels, of.model, of.rounds, of.eval_every, jax.tree.structure(cell.method))
+
+
+def _needed(records: Records) -> Records:
+    return Records(records.rounds, {k: v for k, v in records.values.items() if k in KEPT})

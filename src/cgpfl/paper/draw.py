@@ -21,8 +21,10 @@ NAMES = {
     "cgpfl-2": "CGPFL (K=2)",
     "cgpfl-4": "CGPFL (K=4)",
     "cgpfl-heur": "CGPFL-Heur",
+    "cgpfl-heur-warm": "CGPFL-Heur, warm-up 5 (ours)",
+    "cgpfl-auto": "CGPFL-auto (ours)",
 }
-"""Methods as the paper writes them."""
+"""Methods as the paper writes them, and two that are not in it."""
 COLOUR = {
     "local": COLOURS[7],
     "fedavg": COLOURS[5],
@@ -33,6 +35,8 @@ COLOUR = {
     "cgpfl-2": COLOURS[4],
     "cgpfl-4": COLOURS[0],
     "cgpfl-heur": COLOURS[3],
+    "cgpfl-heur-warm": COLOURS[3],
+    "cgpfl-auto": COLOURS[2],
 }
 
 

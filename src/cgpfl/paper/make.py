@@ -27,14 +27,17 @@ from cgpfl.files import write
 from cgpfl.paper.beyond import BEYOND
 from cgpfl.paper.bounds import THEORY
 from cgpfl.paper.cells import Cells
-from cgpfl.paper.figures import FIGURE_HEUR, FIGURE_K
+from cgpfl.paper.figures import FIGURE_K
+from cgpfl.paper.heur import FIGURE_HEUR
 from cgpfl.paper.page import render, write_page
 from cgpfl.paper.plan import Part, Plan
 from cgpfl.paper.section import Section
-from cgpfl.paper.settings import settings
+from cgpfl.paper.settings import Setting, settings
 from cgpfl.paper.split import SPLIT
 from cgpfl.paper.sweep import SWEEP
-from cgpfl.paper.tables import TABLE1, TABLE2
+from cgpfl.paper.table1 import TABLE1
+from cgpfl.paper.table2 import TABLE2
+from cgpfl.paper.tuning import tuning_cells
 from cgpfl.paper.watched import FIGURE_CONTEXTS, FIGURE_DISTANCES, FIGURE_KMEANS
 
 PARTS: dict[str, Part] = {
@@ -77,28 +80,31 @@ def make(
     *,
     quick: bool = False,
     seeds: int | None = None,
+    only: Sequence[str] = (),
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Made:
     """Make the parts ``names`` ("all": every one) into ``out``, going on from what is there.
 
-    ``quick``: small problems, minutes on two cores. ``seeds``: runs of everything, 0, 1, …; 5, or 2 if quick.
+    ``quick``: small problems, minutes on two cores. ``seeds``: of the tables, 0, 1, …; 5, or 2 if quick.
+    ``only``: compute the runs of these settings, whose data sets alone must be there, and draw nothing: a call without
+    it does that.
     """
     began = time.perf_counter()
-    parts = chosen(names)
+    parts, wanted = chosen(names), _settings(quick, only)
     asked = {"quick": quick, "seeds": (2 if quick else 5) if seeds is None else seeds}
     if asked["seeds"] < 1:
         raise CgpflError(f"seeds = {seeds}: must be at least 1")
-    for source in dict.fromkeys(s for p in parts for s in SETS.get(p.name, ("mnist", "fashion-mnist"))):
+    for source in _sources(parts, wanted, whole=not only):
         load(source)  # before anything is written
     _open(out, asked)
     with interrupts() as stop:
         cells = Cells(out, list(range(asked["seeds"])), on_progress, stop)
         before = cells.seconds()
-        plan = Plan(out, quick, settings(quick), cells)
+        plan = Plan(out, quick, wanted, cells)
         sections = []
         try:
-            cells.finish(cell for part in parts for cell in part.needs(plan))
-            for part in parts:
+            _compute(plan, parts)
+            for part in () if only else parts:
                 plan.pause(part.name)
                 sections.append(part.make(plan))
                 sections[-1].save(out / part.name)
@@ -107,8 +113,35 @@ def make(
             if cells.seconds() != before:
                 cells.add_seconds(ALL, seconds)
                 _note_machine(out)
-    _page(plan)
+    if not only:
+        _page(plan)
     return Made(out, sections, seconds)
+
+
+def _compute(plan: Plan, parts: Sequence[Part]) -> None:
+    """Every run that the parts need: first those that choose rates, then those that have them."""
+    pairs = dict.fromkeys(pair for part in parts for pair in part.tunes(plan))
+    plan.cells.finish(cell for setting, label in pairs for cell in tuning_cells(setting, label))
+    plan.cells.finish(cell for part in parts for cell in part.needs(plan))
+    for part in parts:
+        plan.pause(part.name)
+        part.prepare(plan)
+
+
+def _settings(quick: bool, only: Sequence[str]) -> dict[str, Setting]:
+    """The settings, or those that are asked for."""
+    found = settings(quick)
+    for name in only:
+        if name not in found:
+            raise CgpflError(f"paper: no setting {name!r}; there are {', '.join(found)}")
+    return {name: s for name, s in found.items() if not only or name in only}
+
+
+def _sources(parts: Sequence[Part], wanted: dict[str, Setting], whole: bool) -> list[str]:
+    """The data sets that the parts read; not ``whole``: those of the wanted settings among them."""
+    there = {s.data.source for s in wanted.values()}
+    needed = dict.fromkeys(s for p in parts for s in SETS.get(p.name, ("mnist", "fashion-mnist")))
+    return [s for s in needed if whole or s in there]
 
 
 def chosen(names: Sequence[str]) -> list[Part]:

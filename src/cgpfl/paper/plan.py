@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from cgpfl.experiment.run import Stopped
 from cgpfl.experiment.table import Runs
 from cgpfl.paper.cells import Cell, Cells
 from cgpfl.paper.section import Section
-from cgpfl.paper.settings import PROX, Setting, at_k, competitors, family
+from cgpfl.paper.settings import Setting
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Plan:
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds of every run."""
+        """The seeds of the tables."""
         return self.cells.seeds
 
     @property
@@ -44,30 +45,36 @@ class Plan:
             raise Stopped(what)
 
 
+def _none(plan: Plan) -> list[tuple[Setting, str]]:
+    return []
+
+
+def _nothing(plan: Plan) -> None:
+    return None
+
+
 @dataclass(frozen=True)
 class Part:
-    """A table or figure: the cells it needs, and how it is made from them."""
+    """A table or figure: what it needs, and how it is made from that.
+
+    ``tunes`` are settings and methods whose rates must be chosen first; ``needs`` are cells, which may have those
+    rates; ``prepare`` computes what is not kept in cells. All three are asked for the plan's settings alone.
+    """
 
     name: str
     meaning: str
     needs: Callable[[Plan], list[Cell]]
     make: Callable[[Plan], Section]
+    tunes: Callable[[Plan], list[tuple[Setting, str]]] = _none
+    prepare: Callable[[Plan], None] = _nothing
 
 
-def family_cell(setting: Setting, label: str, prox: float = PROX) -> Cell:
-    """A method of the paper's own family at one λ."""
-    return Cell(setting, f"{label}-lambda-{prox:g}", family(setting, prox)[label])
-
-
-def table_1_cell(setting: Setting, label: str) -> Cell:
-    """A row of Table 1 in one setting."""
-    others = competitors(setting)
-    return Cell(setting, label, others[label]) if label in others else family_cell(setting, label)
-
-
-def k_cell(setting: Setting, k: int) -> Cell:
-    """CGPFL with K contexts, as a point of the sweep over K."""
-    return Cell(setting, f"cgpfl-k-{k}", at_k(setting, k))
+def of_seeds(runs: Runs, seeds: Sequence[int]) -> Runs:
+    """The runs of some of the seeds."""
+    kept = [i for i, seed in enumerate(runs.seeds) if seed in seeds]
+    lists = ("seeds", "records", "samples", "answers", "rounds", "diverged", "ari")
+    fewer: dict[str, Any] = {name: [getattr(runs, name)[i] for i in kept] for name in lists}
+    return replace(runs, **fewer)
 
 
 def percent(runs: Runs) -> tuple[float, float]:
@@ -81,3 +88,9 @@ def with_spread(mean: float, std: float, seeds: int) -> str:
     if np.isnan(mean):
         return "diverged"
     return f"{mean:.1f} ± {std:.1f}" if seeds > 1 else f"{mean:.1f}"
+
+
+def shown(runs: Runs) -> str:
+    """A cell's accuracy as text; where only some seeds diverged, how many."""
+    bad, seeds = sum(d is not None for d in runs.diverged), len(runs.seeds)
+    return f"diverged {bad}/{seeds}" if 0 < bad < seeds else with_spread(*percent(runs), seeds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,8 @@ from cgpfl.paper.cells import federation, made_with, model_of
 from cgpfl.paper.draw import COLOUR, NAMES, band, legend_below, panels, save, whole
 from cgpfl.paper.plan import Part, Plan
 from cgpfl.paper.section import Figure, Section, Table, Verdict, grade, save_csv
-from cgpfl.paper.settings import Setting, family
+from cgpfl.paper.settings import Setting
+from cgpfl.paper.tuning import tuned
 from cgpfl.report.figures import COLOURS
 from cgpfl.theory import watch
 
@@ -47,14 +49,15 @@ def watched_settings(plan: Plan) -> list[Setting]:
 
 
 def watched(plan: Plan, key: Key) -> dict[str, np.ndarray]:
-    """What was seen of a run; run it if that is not on disk yet."""
-    made = made_with(key.setting, family(key.setting)[key.label], [key.seed])
+    """What was seen of a run, at the chosen rates; run it if that is not on disk yet."""
+    method = tuned(plan, key.setting, key.label)
+    made = made_with(key.setting, method, [key.seed])
     file = plan.out / "watched" / f"{key.setting.name}-{key.label}-{key.seed}.safetensors"
     if not file.exists():
         plan.pause(file.stem)
         began = time.perf_counter()
         seen = watch(
-            family(key.setting)[key.label],
+            method,
             federation(key.setting, key.seed),
             model_of(key.setting),
             rounds=key.setting.rounds,
@@ -273,10 +276,22 @@ def _make_kmeans(plan: Plan) -> Section:
     return Section("figure-kmeans", "The cost of k-means", [], tables, figures, [] if plan.quick else [verdict])
 
 
-def _nothing(plan: Plan) -> list[Any]:
+def _none(plan: Plan) -> list[Any]:
     return []
 
 
-FIGURE_CONTEXTS = Part("figure-contexts", "clients × rounds context map, ‖Q − I‖", _nothing, _make_contexts)
-FIGURE_DISTANCES = Part("figure-distances", "mean distance between models over rounds", _nothing, _make_distances)
-FIGURE_KMEANS = Part("figure-kmeans", "k-means iterations and time a round", _nothing, _make_kmeans)
+def _tunes(plan: Plan) -> list[tuple[Setting, str]]:
+    return [(s, label) for s in watched_settings(plan) for label in LABELS]
+
+
+def _prepare(plan: Plan) -> None:
+    _each(plan)
+
+
+def _part(name: str, meaning: str, make: Callable[[Plan], Section]) -> Part:
+    return Part(name, meaning, _none, make, _tunes, _prepare)
+
+
+FIGURE_CONTEXTS = _part("figure-contexts", "clients × rounds context map, ‖Q − I‖", _make_contexts)
+FIGURE_DISTANCES = _part("figure-distances", "mean distance between models over rounds", _make_distances)
+FIGURE_KMEANS = _part("figure-kmeans", "k-means iterations and time a round", _make_kmeans)

@@ -8,6 +8,7 @@ from cgpfl.algorithms.apfl import APFL
 from cgpfl.algorithms.base import Algorithm, ClientData, Cohort, Method, Task
 from cgpfl.algorithms.cfl import CFL
 from cgpfl.algorithms.cgpfl import CGPFL
+from cgpfl.algorithms.cgpfl_auto import CGPFLAuto
 from cgpfl.algorithms.dapper import DAPPER
 from cgpfl.algorithms.ditto import Ditto
 from cgpfl.algorithms.fedavg import FedAvg
@@ -59,6 +60,7 @@ METHODS: dict[str, Any] = {
     "hypcluster": HypCluster(),
     "cgpfl": CGPFL(),
     "cgpfl-heur": CGPFL(contexts="auto"),
+    "cgpfl-auto": CGPFLAuto(),
 }
 """Method names of the command line, each with the settings the name stands for."""
 
@@ -92,6 +94,7 @@ __all__ = [
     "SCAFFOLD",
     "Algorithm",
     "Batch",
+    "CGPFLAuto",
     "ClientData",
     "Cohort",
     "Ditto",

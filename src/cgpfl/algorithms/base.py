@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.batch import Batch
+from cgpfl.contexts.evidence import hashed
 from cgpfl.errors import CgpflError
 from cgpfl.tree import Tree
 
@@ -72,6 +73,20 @@ class ClientData:
     def part(self, first: Array, count: Array) -> ClientData:
         """``count`` of this client's samples from position ``first`` on, as a client of their own."""
         return dataclasses.replace(self, rows=jnp.roll(self.rows, -first), count=count)
+
+    def fold(self, fold: Array, folds: int, seed: Array) -> ClientData:
+        """Fold ``fold`` of ``folds`` of this client's samples, as a client of its own.
+
+        Of every ``folds`` samples that follow each other each fold has one, drawn by ``seed`` (uint32): the folds depend on
+        that and the client's own count alone. A client with fewer samples than folds has one in several.
+        """
+        places = self.rows.shape[0]
+        blocks = jnp.arange(-(-places // folds))
+        at = blocks * folds + (fold + hashed(blocks, seed) % folds) % folds
+        count = (at < self.count).sum()  # only the last block may be incomplete, so these come first
+        at = jnp.where(count > 0, jnp.minimum(at, places - 1), fold % jnp.maximum(self.count, 1))
+        rows = jnp.pad(self.rows[at], (0, places - at.shape[0]))
+        return dataclasses.replace(self, rows=rows, count=jnp.maximum(count, 1))
 
     def take(self, rows: Array, weight: Array) -> Batch:
         """The samples at ``rows``, scaled to float32."""

@@ -1,0 +1,325 @@
+"""The number of contexts by cross-fitting: the K whose contexts predict best what clients do on samples not looked at.
+
+Evidence (:mod:`cgpfl.contexts.evidence`) are updates X[f, i] of N clients on F folds of their own samples. Each fold is
+left out once. From the others come contexts, their means c and each client's own distance a_i − c_k(i) from its
+context's; the update on the fold left out is predicted by
+
+    ρ0·c_k(i) + ρ2·(a_i − c_k(i))
+
+with one ρ0 and one ρ2 for each K, by least squares. The score of K is the error of that, relative to predicting nothing.
+Contexts that are real lower it, contexts made of noise raise it: their means are of fewer clients. K̂ is the smallest K
+that no larger one beats by more than a standard error. K = N, everybody alone, is the answer where what clients have in
+common predicts nothing (ρ0 near 0). ρ2 says how much clients differ inside contexts beside the noise of their samples.
+
+Three things keep noise out. Coordinates are divided by their noise, known from the differences between folds.
+Clients have equal lengths: of their own signal, not of its noise. And similarity is that of different folds alone,
+S_ij = Σ_{f≠g} ⟨X_f,i, X_g,j⟩, whose K − 1 leading directions are where k-means looks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from cgpfl.contexts.evidence import FLOOR
+from cgpfl.contexts.kmeans import best_of, lloyd, members_of, prepare, seedings
+
+GRAM = 1024
+"""Clients up to which all their similarities are formed; of more, those of the coordinates."""
+ALONE = 0.25
+"""ρ0 below which contexts say nothing about their members."""
+SEARCHES = 8
+"""k-means++ seedings for each K of the curve; the contexts that are used get more."""
+
+
+class Frame(NamedTuple):
+    """Evidence ready to be compared: scaled, centred, weighted."""
+
+    own: Array  # [N, p] mean over the folds used
+    weights: Array  # [N] of the clients, 0 = not heard enough
+    places: Array  # [N, r] coordinates for k-means, most telling first
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CrossFit:
+    """What cross-fitting found. Kmax places for K = 1..Kmax, and one more for K = N."""
+
+    k: Array
+    alone: Array  # whether everybody stands alone
+    labels: Array  # [N] contexts of all the evidence at K̂ (zeros if alone)
+    score: Array  # [Kmax + 1]
+    error: Array  # [Kmax + 1] standard error of the difference to the best score
+    shared: Array  # [Kmax + 1] ρ0
+    personal: Array  # [Kmax + 1] ρ2
+    agreement: Array  # of the contexts found without each fold with ``labels``: adjusted Rand index, mean
+    between: Array  # variance between contexts, as a share of all three
+    within: Array  # between clients of a context
+    noise: Array  # of a client's samples
+    trust: Array  # [N] share of each client's own distance from its context that is no noise
+
+
+def cross_fit(
+    updates: Array,
+    heard: Array,
+    key: Array,
+    *,
+    largest: int,
+    given: Array | int | None = None,
+    restarts: int = 50,
+    ids: Array | None = None,
+) -> CrossFit:
+    """Contexts of N clients from ``updates [F, N, p]``; ``heard [N]``: who was heard in every fold.
+
+    ``given``: K, or everybody's labels ``[N]``, where these are known. ``ids``: by which clients draw.
+    """
+    folds, n, _ = updates.shape
+    heard = heard.astype(jnp.float32)
+    x = whitened(updates, heard)
+    slots, ks = largest, jnp.arange(1, largest + 1)
+
+    def left_out(g: Array) -> tuple[Array, Array, Array]:
+        """Without fold ``g`` (from F on: without none) → products ``[Kmax + 1, N, 6]``, labels and costs of each K."""
+        used = (jnp.arange(folds) != g).astype(jnp.float32)
+        scaled = x / lengths(x, used, heard)[:, None]
+        frame = framed(scaled, used, heard, slots)
+        target = scaled[jnp.minimum(g, folds - 1)]
+
+        def at(k: Array) -> tuple[Array, Array, Array]:
+            if isinstance(given, Array):
+                labels, cost = given, jnp.float32(0)
+            else:
+                labels, cost = grouped(frame, jax.random.fold_in(key, g), k, slots, ids)
+            return products(frame, target, labels, slots), labels, cost
+
+        found, labels, costs = jax.lax.map(at, ks)
+        lonely = products(frame, target, jnp.arange(n), n, alone=True)
+        return jnp.concatenate([found, lonely[None]]), labels, costs
+
+    tries = -(-restarts // SEARCHES)  # of all the evidence, each with as many seedings as a fold left out has
+    terms, labels, costs = jax.lax.map(left_out, jnp.arange(folds + tries))
+    terms, without = terms[:folds], labels[:folds]
+    errors, shared, personal = predicted(terms)
+    score = errors.mean(axis=(0, 2))
+    k, alone = chosen(errors, shared, heard) if given is None else (_known(given), jnp.bool_(False))
+    at = k - 1
+    final = jnp.where(alone, 0, labels[folds + jnp.argmin(costs[folds:, at]), at])
+    agreement = jax.vmap(lambda each: rand_index(each, final, slots, heard))(without[:, at]).mean()
+    between, within, noise, trust = parts(x, final, heard, slots)
+    apart = errors - errors[:, jnp.argmin(score[:-1])][:, None]
+    return CrossFit(
+        k=jnp.where(alone, n, k).astype(jnp.int32),
+        alone=alone,
+        labels=final.astype(jnp.int32),
+        score=score,
+        error=_standard_error(apart, heard),
+        shared=shared,
+        personal=personal,
+        agreement=agreement,
+        between=between,
+        within=within,
+        noise=noise,
+        trust=trust,
+    )
+
+
+def placed(updates: Array, heard: Array, labels: Array, k: Array, slots: int) -> Array:
+    """Contexts ``[N]`` as k-means leaves them that starts from ``labels [N]``; who was not heard enough stays."""
+    heard = heard.astype(jnp.float32)
+    x = whitened(updates, heard)
+    every = jnp.ones(x.shape[0])
+    frame = framed(x / lengths(x, every, heard)[:, None], every, heard, slots)
+    found, _ = grouped(frame, jax.random.key(0), k, slots, start=labels)
+    return jnp.where(heard > 0, found, labels).astype(labels.dtype)
+
+
+def whitened(updates: Array, heard: Array) -> Array:
+    """Each coordinate divided by the noise in it: how much a client's folds differ from one another."""
+    folds = updates.shape[0]
+    apart = (updates - updates.mean(axis=0)) * heard[:, None]
+    variance = jnp.square(apart).sum(axis=(0, 1)) / jnp.maximum(heard.sum() * (folds - 1), 1.0)
+    return updates * heard[:, None] / jnp.sqrt(variance + FLOOR * variance.mean() + 1e-30)
+
+
+def signal_and_noise(x: Array, used: Array) -> tuple[Array, Array]:
+    """Squared length of what repeats over the folds ``used [F]``, and of what does not in one fold. ``[N]`` each."""
+    count = used.sum()
+    total = jnp.einsum("f,fnp->np", used, x)
+    each = jnp.einsum("f,fnp,fnp->n", used, x, x)
+    signal = (jnp.square(total).sum(axis=1) - each) / (count * (count - 1))
+    return signal, jnp.maximum(each / count - signal, 1e-12)
+
+
+def lengths(x: Array, used: Array, heard: Array) -> Array:
+    """Length of each client's signal, ``[N]``; a quarter of the median is the least."""
+    signal, _ = signal_and_noise(x, used)
+    return jnp.sqrt(jnp.maximum(signal, 0.25 * jnp.maximum(_median(signal, heard), 1e-12)))
+
+
+def framed(x: Array, used: Array, heard: Array, slots: int) -> Frame:
+    """Scaled evidence ``x [F, N, p]``, of the folds ``used [F]``, as k-means and the prediction want it."""
+    apart = x - _mean(x, heard)
+    signal, noise = signal_and_noise(apart, used)
+    usual = jnp.maximum(_median(signal, heard), 1e-3 * _median(noise, heard))
+    weights = heard / (noise / used.sum() + usual)
+    weights = weights / jnp.maximum(weights.sum(), 1e-30) * heard.sum()
+    centred = (x - _mean(x, weights)) * heard[:, None]
+    own = jnp.einsum("f,fnp->np", used, x) / used.sum()
+    return Frame(own, weights, leading(centred, used, weights, max(slots - 1, 1)))
+
+
+def leading(x: Array, used: Array, weights: Array, r: int) -> Array:
+    """Coordinates ``[N, r]`` of clients along the leading directions of what repeats over folds."""
+    _, n, p = x.shape
+    root = jnp.sqrt(weights)[:, None]
+    total = jnp.einsum("f,fnp->np", used, x)
+    pairs = used.sum() * (used.sum() - 1)
+    r = min(r, n, p)
+    if n <= GRAM:
+        similar = _dot(total, total.T) - jnp.einsum("f,fip,fjp->ij", used, x, x, precision="highest")
+        values, vectors = jnp.linalg.eigh(root * similar / pairs * root.T)
+        places = vectors * jnp.sqrt(jnp.maximum(values, 0.0)) / jnp.where(root > 0, root, 1.0)
+    else:
+        scaled = jnp.einsum("f,fip,ip,fiq->pq", used, x, root**2 * jnp.ones((1, p)), x, precision="highest")
+        _, vectors = jnp.linalg.eigh(_dot((total * root).T, total * root) - scaled)
+        places = _dot(total / used.sum(), vectors)
+    return places[:, ::-1][:, :r]
+
+
+def grouped(
+    frame: Frame, key: Array, k: Array, slots: int, ids: Array | None = None, start: Array | None = None
+) -> tuple[Array, Array]:
+    """Contexts ``[N]`` by k-means on the first k − 1 coordinates, from several seedings (or from ``start``); its cost."""
+    seen = frame.places * (jnp.arange(frame.places.shape[1]) < k - 1)
+    points = prepare(seen, weights=frame.weights)
+    if start is None:
+        found = best_of(points, seedings(points, slots, key, SEARCHES, ids), k)
+    else:
+        found = lloyd(points, members_of(start, slots, points.weights), k)
+    return found.labels, found.inertia
+
+
+def products(frame: Frame, target: Array, labels: Array, slots: int, alone: bool = False) -> Array:
+    """Inner products ``[N, 6]`` of c, a − c and the target b: cc, oo, co, bc, bo, bb, by the clients' weights."""
+    own = frame.own
+    if alone:
+        centre = own
+    else:
+        members = jax.nn.one_hot(labels, slots) * frame.weights[:, None]
+        centre = _dot((members / jnp.maximum(members.sum(axis=0), 1e-30)).T, own)[labels]
+    rest = own - centre
+    pairs = ((centre, centre), (rest, rest), (centre, rest), (target, centre), (target, rest), (target, target))
+    return jnp.stack([jnp.sum(a * b, axis=1) for a, b in pairs], axis=1) * frame.weights[:, None]
+
+
+def predicted(terms: Array) -> tuple[Array, Array, Array]:
+    """Errors ``[F, K, N]`` (their mean is the score), ρ0 ``[K]`` and ρ2 ``[K]`` from products ``[F, K, N, 6]``."""
+    total = terms.sum(axis=(0, 2))
+    shared = jnp.clip(total[:, 3] / jnp.maximum(total[:, 0], 1e-30), 0.0, 1.0)
+    personal = jnp.clip(total[:, 4] / jnp.maximum(total[:, 1], 1e-30), 0.0, 1.0)
+    personal = jnp.where(total[:, 1] > 1e-6 * total[:, 0], personal, 0.0)
+    r, s = shared[:, None], personal[:, None]
+    cc, oo, co, bc, bo, bb = (terms[..., i] for i in range(6))
+    errors = bb - 2 * (r * bc + s * bo) + r**2 * cc + 2 * r * s * co + s**2 * oo
+    return errors / jnp.maximum(bb[:, :1].sum(), 1e-30) * bb[:, 0].size, shared, personal
+
+
+def chosen(errors: Array, shared: Array, heard: Array) -> tuple[Array, Array]:
+    """(K̂, whether everybody stands alone) from errors ``[F, Kmax + 1, N]`` and ρ0 ``[Kmax + 1]``."""
+    each = errors[:, :-1]
+    gain = each[:, :, None] - each[:, None]  # [F, K, J, N]: what J gains over K
+    folds, most = each.shape[0], each.shape[1]
+    se = _standard_error(gain.reshape(folds, most * most, -1), heard).reshape(most, most)
+    better = (gain.mean(axis=(0, 3)) > se) & (jnp.arange(most)[None] > jnp.arange(most)[:, None])
+    k = jnp.argmin(better.any(axis=1)) + 1
+    return k, shared[k - 1] < ALONE
+
+
+def parts(x: Array, labels: Array, heard: Array, slots: int) -> tuple[Array, Array, Array, Array]:
+    """Shares of (between contexts, within, noise), and each client's trust ``[N]``.
+
+    Trust is signal/(signal + noise) of a client's own distance from its context. The signal is that of all clients
+    together, less two standard errors: an own model on the strength of noise costs more than it brings. A client
+    whose own signal is four standard errors beyond noise, one among strangers, has that of its own instead.
+    """
+    folds = x.shape[0]
+    every = jnp.ones(folds)
+    x = x / lengths(x, every, heard)[:, None]
+    members = jax.nn.one_hot(labels, slots) * heard[:, None]
+    sizes = members.sum(axis=0)
+    centres = jnp.einsum("nk,fnp->fkp", members / jnp.maximum(sizes, 1.0), x)
+    inside = x - centres[:, labels]
+    # A mean of n clients holds 1/n of each: what is left of a client's own is (n − 1)/n of it.
+    kept = jnp.where(sizes[labels] > 1, 1.0 - 1.0 / jnp.maximum(sizes[labels], 1.0), 1.0)
+    own, noise = (v / kept for v in signal_and_noise(inside, every))
+    count = jnp.maximum(heard.sum(), 1.0)
+    mean = (own * heard).sum() / count
+    spread = jnp.sqrt((jnp.square(own - mean) * heard).sum() / jnp.maximum(count - 1, 1.0) / count)
+    within = jnp.maximum(mean - 2 * spread, 0.0)
+    error = noise * jnp.sqrt(2.0 / (folds * (folds - 1)) / _dimensions(inside, heard))
+    signal = jnp.where(own > 4 * error, jnp.maximum(own - 2 * error, within), within)
+    trust = signal / (signal + noise / folds)
+    total, _ = signal_and_noise(centres - _mean(x, heard), every)
+    between = jnp.maximum((total * sizes).sum() / count, 0.0)
+    inner, sampled = jnp.maximum(mean, 0.0), (noise * heard).sum() / count / folds
+    whole = jnp.maximum(between + inner + sampled, 1e-30)
+    return between / whole, inner / whole, sampled / whole, jnp.where(heard > 0, trust, 0.0)
+
+
+def rand_index(a: Array, b: Array, slots: int, weights: Array) -> Array:
+    """Adjusted Rand index of two labellings ``[N]``; clients of weight 0 are left out."""
+    here = (weights > 0).astype(jnp.float32)
+    table = _dot((jax.nn.one_hot(a, slots) * here[:, None]).T, jax.nn.one_hot(b, slots))
+
+    def pairs(counts: Array) -> Array:
+        return jnp.sum(counts * (counts - 1) / 2)
+
+    both, first, second, whole = pairs(table), pairs(table.sum(1)), pairs(table.sum(0)), pairs(here.sum())
+    expected = first * second / jnp.maximum(whole, 1.0)
+    most = (first + second) / 2
+    return jnp.where(most - expected > 1e-6, (both - expected) / jnp.maximum(most - expected, 1e-6), 1.0)
+
+
+def _known(given: Array | int) -> Array:
+    return jnp.int32(given) if isinstance(given, int) else given.max() + 1
+
+
+def _dimensions(inside: Array, heard: Array) -> Array:
+    """How many directions noise really has: (Σλ)²/Σλ² of its covariance, from the residuals' inner products."""
+    apart = (inside - inside.mean(axis=0)) * heard[:, None]
+    flat = apart.reshape(-1, apart.shape[-1])
+    if flat.shape[0] <= flat.shape[1]:
+        square = jnp.square(_dot(flat, flat.T)).sum()
+    else:
+        square = jnp.square(_dot(flat.T, flat)).sum()
+    return jnp.square(jnp.square(flat).sum()) / jnp.maximum(square, 1e-30)
+
+
+def _standard_error(values: Array, heard: Array) -> Array:
+    """Of the mean of ``values [F, K, N]`` over folds and clients: the larger of that over clients and that over folds."""
+    folds = values.shape[0]
+    count = jnp.maximum(heard.sum(), 2.0)
+    mean = values.mean(axis=(0, 2))
+    clients = values.mean(axis=0)
+    n = values.shape[2]
+    centred = (clients - (clients * heard).sum(axis=1, keepdims=True) / count) * heard
+    over_clients = jnp.sqrt(jnp.square(centred).sum(axis=1) / (count - 1) / count) * count / n
+    over_folds = jnp.sqrt(jnp.square(values.mean(axis=2) - mean).sum(axis=0) / (folds - 1) / folds)
+    return jnp.maximum(over_clients, over_folds)
+
+
+def _mean(x: Array, weights: Array) -> Array:
+    """Mean over clients ``[F, 1, p]``."""
+    return jnp.einsum("n,fnp->fp", weights, x)[:, None] / jnp.maximum(weights.sum(), 1e-30)
+
+
+def _median(values: Array, heard: Array) -> Array:
+    return jnp.nan_to_num(jnp.nanmedian(jnp.where(heard > 0, values, jnp.nan)))
+
+
+def _dot(a: Array, b: Array) -> Array:
+    return jnp.matmul(a, b, precision="highest")

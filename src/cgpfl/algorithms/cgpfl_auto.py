@@ -130,7 +130,9 @@ class CGPFLAuto(Method):
         if self.contexts == "auto":
             return max(min(clients // 2, self.most), 1)
         if int(self.contexts) > clients:
-            raise CgpflError(f"cgpfl-auto: contexts = {self.contexts}: must be at most the number of clients, {clients}")
+            raise CgpflError(
+                f"cgpfl-auto: contexts = {self.contexts}: must be at most the number of clients, {clients}"
+            )
         return int(self.contexts)
 
     def check(self, clients: int, answers: float, rounds: int) -> None:
@@ -184,9 +186,7 @@ class CGPFLAuto(Method):
         """R minibatches: S steps of the context's copy on each, and one proximal step of the personal model."""
         warm = message.fold < self.folds
         seen = data.fold(message.fold, self.folds, client.folds)
-        seen = replace(
-            data, rows=jnp.where(warm, seen.rows, data.rows), count=jnp.where(warm, seen.count, data.count)
-        )
+        seen = replace(data, rows=jnp.where(warm, seen.rows, data.rows), count=jnp.where(warm, seen.count, data.count))
         # In the warm-up S small steps on a minibatch are one: evidence is about data, not about how far a fold can be fitted.
         rate = jnp.where(warm, self.rate / self.inner_steps, self.rate)
         pull = 1.0 - 1.0 / (1.0 + self.personal_rate * message.prox)

@@ -77,8 +77,8 @@ class ClientData:
     def fold(self, fold: Array, folds: int, seed: Array) -> ClientData:
         """Fold ``fold`` of ``folds`` of this client's samples, as a client of its own.
 
-        Of every ``folds`` samples that follow each other each fold has one, drawn by ``seed`` (uint32): the folds depend
-        on that and the client's own count alone. A client with fewer samples than folds has one in several.
+        Of every ``folds`` samples that follow each other each fold has one, drawn by ``seed`` (uint32): the folds
+        depend on that and the client's own count alone. A client with fewer samples than folds has one in several.
         """
         places = self.rows.shape[0]
         blocks = jnp.arange(-(-places // folds))

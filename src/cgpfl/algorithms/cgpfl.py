@@ -73,7 +73,7 @@ class CGPFL(Method):
 
     name = "cgpfl"
     citation = "Tang et al., IJCAI 2022"
-    original = "λ = 12, R = 10, S = 5, α = 1, lr = 0.005; 2β/N (context_rate) and η not stated; no warm-up, K from e(K) or given"
+    original = "λ = 12, R = 10, S = 5, α = 1, lr = 0.005; 2β/N (context_rate) and η not stated; no warm-up; K from e(K)"
     reveals = True  # at context_rate = 1 the upload is θ; below, the server can still tell it nearly
     when = (
         'Clients fall into a few hidden groups and still differ inside them. With contexts="auto" their '

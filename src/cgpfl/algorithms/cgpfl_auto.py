@@ -1,8 +1,9 @@
 """CGPFL-Auto: contexts, their number and the pull towards them, all measured from the clients' own updates.
 
-Our own method, after Tang, Guo, Guo (IJCAI 2022): K context models on the server, a personal model on each client, pulled
-towards its context's. What the paper sets by hand or by a bound is measured here, so that it can be switched on blindly:
-it finds contexts where there are some, one for all where clients are alike, and leaves clients alone where nothing is shared.
+Our own method, after Tang, Guo, Guo (IJCAI 2022): K context models on the server, a personal model on each client,
+pulled towards its context's. What the paper sets by hand or by a bound is measured here, so that it can be switched on
+blindly: it finds contexts where there are some, one for all where clients are alike, and leaves clients alone where
+nothing is shared.
 
     warm-up     n rounds with one model for all; the j-th time it answers a client trains on fold j mod F of its samples
     first       contexts and K by cross-fitting over the folds (:mod:`cgpfl.contexts.crossfit`), K from 1 to N
@@ -12,14 +13,14 @@ it finds contexts where there are some, one for all where clients are alike, and
     server      ω_k ← Σ m_i ω̃_i / Σ m_i over its members
     personal    θ_i; where λ_i = ∞, ω_k(i)
 
-θ's step is the proximal term taken implicitly: stable at every λ, ω itself at λ = ∞. λ_i = h (1 − s_i)/s_i, where s_i is the
-share of the client's distance from its context that is no noise: clients that hardly differ from their context use
-its model as it is, those that differ much their own. Alone (K = N), λ = 0: local training. Unlike in Algorithm 1,
+θ's step is the proximal term taken implicitly: stable at every λ, ω itself at λ = ∞. λ_i = h (1 − s_i)/s_i, where s_i
+is the share of the client's distance from its context that is no noise: clients that hardly differ from their context
+use its model as it is, those that differ much their own. Alone (K = N), λ = 0: local training. Unlike in Algorithm 1,
 ω̃ does not follow θ: a strong pull would stop it, and at 2β/N = 1 an upload would be the personal model itself.
 
 A wrong start is repaired: for three more warm-ups the server goes on to note how each client's update differs from its
-context's mean, and k-means goes on from the contexts it has with that. A client that was misplaced is pulled towards its
-own context in every round, and moves there.
+context's mean, and k-means goes on from the contexts it has with that. A client that was misplaced is pulled towards
+its own context in every round, and moves there.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ class CGPFLAuto(Method):
         warm = message.fold < self.folds
         seen = data.fold(message.fold, self.folds, client.folds)
         seen = replace(data, rows=jnp.where(warm, seen.rows, data.rows), count=jnp.where(warm, seen.count, data.count))
-        # In the warm-up S small steps on a minibatch are one: evidence is about data, not about how far a fold can be fitted.
+        # In the warm-up S small steps on a minibatch are one: evidence is about data, not about how far a fold fits.
         rate = jnp.where(warm, self.rate / self.inner_steps, self.rate)
         pull = 1.0 - 1.0 / (1.0 + self.personal_rate * message.prox)
 
@@ -204,7 +205,7 @@ class CGPFLAuto(Method):
         return omega, client._replace(model=theta)
 
     def aggregate(self, server: Server, uploads: Tree, cohort: Cohort, key: Array) -> Server:
-        """Note the evidence and look for contexts when it is due, then move each context's model to its members' mean."""
+        """Note the evidence, look for contexts when that is due, then move each context's model to its mean."""
         slots, n = server.centres.shape[0], server.assignment.shape[0]
         answers = server.evidence.answers.at[cohort.ids].add(cohort.present)
         # After n answers a client on average, and two of everybody; who never answers is not waited for.
@@ -273,9 +274,7 @@ class CGPFLAuto(Method):
         """Contexts, K and every client's λ from the evidence of the warm-up."""
         slots, n = server.centres.shape[0], server.assignment.shape[0]
         updates, heard = server.evidence.means()
-        given = self.contexts if isinstance(self.contexts, int) else None
-        if isinstance(self.contexts, tuple):
-            given = jnp.asarray(self.contexts, jnp.int32)
+        given = None if isinstance(self.contexts, str) else self.contexts
         found = cross_fit(updates, heard, server.seeding, largest=slots, given=given, restarts=self.restarts)
         server = replace(
             server,

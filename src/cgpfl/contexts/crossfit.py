@@ -6,10 +6,11 @@ context's; the update on the fold left out is predicted by
 
     ρ0·c_k(i) + ρ2·(a_i − c_k(i))
 
-with one ρ0 and one ρ2 for each K, by least squares. The score of K is the error of that, relative to predicting nothing.
-Contexts that are real lower it, contexts made of noise raise it: their means are of fewer clients. K̂ is the smallest K
-that no larger one beats by more than a standard error. K = N, everybody alone, is the answer where what clients have in
-common predicts nothing (ρ0 near 0). ρ2 says how much clients differ inside contexts beside the noise of their samples.
+with one ρ0 and one ρ2 for each K, by least squares. The score of K is the error of that, relative to predicting
+nothing. Contexts that are real lower it, contexts made of noise raise it: their means are of fewer clients. K̂ is the
+smallest K that no larger one beats by more than a standard error. K = N, everybody alone, is the answer where what
+clients have in common predicts nothing (ρ0 near 0). ρ2 says how much clients differ inside contexts beside the noise
+of their samples.
 
 Three things keep noise out. Coordinates are divided by their noise, known from the differences between folds.
 Clients have equal lengths: of their own signal, not of its noise. And similarity is that of different folds alone,
@@ -69,13 +70,13 @@ def cross_fit(
     key: Array,
     *,
     largest: int,
-    given: Array | int | None = None,
+    given: tuple[int, ...] | int | None = None,
     restarts: int = 50,
     ids: Array | None = None,
 ) -> CrossFit:
     """Contexts of N clients from ``updates [F, N, p]``; ``heard [N]``: who was heard in every fold.
 
-    ``given``: K, or everybody's labels ``[N]``, where these are known. ``ids``: by which clients draw.
+    ``given``: K, or everybody's labels, where these are known. ``ids``: by which clients draw.
     """
     folds, n, _ = updates.shape
     heard = heard.astype(jnp.float32)
@@ -90,8 +91,8 @@ def cross_fit(
         target = scaled[jnp.minimum(g, folds - 1)]
 
         def at(k: Array) -> tuple[Array, Array, Array]:
-            if isinstance(given, Array):
-                labels, cost = given, jnp.float32(0)
+            if isinstance(given, tuple):
+                labels, cost = jnp.asarray(given, jnp.int32), jnp.float32(0)
             else:
                 labels, cost = grouped(frame, jax.random.fold_in(key, g), k, slots, ids)
             return products(frame, target, labels, slots), labels, cost
@@ -193,7 +194,7 @@ def leading(x: Array, used: Array, weights: Array, r: int) -> Array:
 def grouped(
     frame: Frame, key: Array, k: Array, slots: int, ids: Array | None = None, start: Array | None = None
 ) -> tuple[Array, Array]:
-    """Contexts ``[N]`` by k-means on the first k − 1 coordinates, from several seedings (or from ``start``); its cost."""
+    """Contexts ``[N]`` by k-means on the first k − 1 coordinates, from several seedings or from ``start``; its cost."""
     seen = frame.places * (jnp.arange(frame.places.shape[1]) < k - 1)
     points = prepare(seen, weights=frame.weights)
     if start is None:
@@ -284,8 +285,8 @@ def rand_index(a: Array, b: Array, slots: int, weights: Array) -> Array:
     return jnp.where(most - expected > 1e-6, (both - expected) / jnp.maximum(most - expected, 1e-6), 1.0)
 
 
-def _known(given: Array | int) -> Array:
-    return jnp.int32(given) if isinstance(given, int) else given.max() + 1
+def _known(given: tuple[int, ...] | int) -> Array:
+    return jnp.int32(given if isinstance(given, int) else max(given) + 1)
 
 
 def _dimensions(inside: Array, heard: Array) -> Array:
@@ -300,7 +301,7 @@ def _dimensions(inside: Array, heard: Array) -> Array:
 
 
 def _standard_error(values: Array, heard: Array) -> Array:
-    """Of the mean of ``values [F, K, N]`` over folds and clients: the larger of that over clients and that over folds."""
+    """Of the mean of ``values [F, K, N]`` over folds and clients: the larger of those over clients and over folds."""
     folds = values.shape[0]
     count = jnp.maximum(heard.sum(), 2.0)
     mean = values.mean(axis=(0, 2))

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import jax
 import pytest
 
 from cgpfl import cli
 from cgpfl.paper import PARTS
+from cgpfl.paper.settings import FULL
 from helpers import ENVIRONMENT, cgpfl
 
 
@@ -44,6 +46,8 @@ def in_this_process(monkeypatch, *arguments):
         (["table1", "tabel2"], "paper: no part 'tabel2'; there are split, "),
         (["table1", "--seeds", "0"], "seeds = 0: must be at least 1"),
         (["table1", "--seeds", "many"], "'--seeds'"),
+        (["table1", "--only", "mnist-mlr,cifar"], "paper: no setting 'cifar'; there are mnist-mlr, mnist-dnn, "),
+        (["table1", "--only", ""], "paper: no setting ''; there are mnist-mlr, "),
         (["table1", "--slow"], "--slow"),
         ([], "PART"),
     ],
@@ -69,6 +73,30 @@ def test_the_help_names_every_part(monkeypatch, capsys):
     assert in_this_process(monkeypatch, "--help") == 0
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert f"{', '.join(PARTS)}, all" in out
+
+
+def test_the_help_names_every_setting(monkeypatch, capsys):
+    assert in_this_process(monkeypatch, "--help") == 0
+    out = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert f"Settings: {', '.join(FULL)}" in out
+
+
+def test_some_settings_are_asked_for(monkeypatch, capsys, tmp_path):
+    """With what the command calls instead of runs."""
+    asked = []
+
+    def make(names, folder, **wishes):
+        asked.append((names, wishes["only"], wishes["quick"]))
+        return SimpleNamespace(seconds=12.3)
+
+    monkeypatch.setattr("cgpfl.paper.make", make)
+    some = ("table1", "sweep", "--only", "mnist-mlr, fmnist-mlr", "--out", str(tmp_path))
+    assert in_this_process(monkeypatch, *some) == 0
+    assert asked == [(["table1", "sweep"], ["mnist-mlr", "fmnist-mlr"], False)]
+    out = capsys.readouterr().out
+    assert out == "12 s; the runs of mnist-mlr, fmnist-mlr are finished. Without --only all is drawn.\n"
+    assert in_this_process(monkeypatch, *some, "--quiet") == 0
+    assert capsys.readouterr().out == ""
 
 
 def test_without_data_and_without_a_network_it_says_what_to_put_where(tmp_path):

@@ -2,7 +2,7 @@ import pytest
 
 from cgpfl.data import load, sources
 from cgpfl.data.fetch import prepared
-from cgpfl.paper import cells
+from cgpfl.paper import cells, tuning
 
 SETS = ("mnist", "fashion-mnist", "cifar10")
 
@@ -27,3 +27,13 @@ def forget():
     """Federations of recipes that name a set are kept only as long as it is that set."""
     cells._federation.cache_clear()
     cells._digest.cache_clear()
+
+
+@pytest.fixture
+def by_hand(monkeypatch):
+    """Validation accuracies are those that ``choices`` gave: no federation is built for them."""
+
+    def validated(runs, setting):
+        return float("nan") if runs.diverged[0] is not None else runs.settings["validation"]
+
+    monkeypatch.setattr(tuning, "validated", validated)

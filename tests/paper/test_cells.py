@@ -209,11 +209,45 @@ def test_a_federation_is_made_once_and_its_pixels_mapped_on_demand():
     assert np.array_equal(mapped.x, data.x)
 
 
-def test_a_cell_may_ask_for_the_first_seeds_alone(folder, tmp_path):
-    cells = Cells(tmp_path, SEEDS)
-    first = STIFF._replace(seeds=1)
-    cells.finish([first, LOOSE])  # not in one program: they differ in seeds
-    alone, both = cells.get(first), Cells(folder[0], SEEDS).get(STIFF)
-    assert len(alone.accuracy()) == 1
+def test_a_cell_may_have_seeds_of_its_own(folder, tmp_path, monkeypatch):
+    """In one program with cells of other seeds."""
+    cells, ran = Cells(tmp_path, SEEDS), []
+    count(monkeypatch, ran)
+    other = STIFF._replace(label="other", seeds=(1, 7))
+    cells.finish([STIFF._replace(seeds=(0,)), LOOSE, other])
+    assert ran == [("tiny stiff (+2)", 5)]
+    alone, both = cells.get(STIFF._replace(seeds=(0,))), Cells(folder[0], SEEDS).get(STIFF)
+    assert alone.seeds == [0]
     assert alone.accuracy()[0] == pytest.approx(both.accuracy()[0], abs=1e-6)
-    assert len(cells.get(LOOSE).accuracy()) == 2
+    assert cells.get(LOOSE).seeds == [0, 1]
+    assert cells.get(other).seeds == [1, 7]
+    assert cells.get(other).accuracy()[0] == pytest.approx(both.accuracy()[1], abs=1e-6)
+    with pytest.raises(CgpflError, match=r"was run with seeds = \[1, 7\], now \[7, 1\]"):
+        Cells(tmp_path, SEEDS).get(other._replace(seeds=(7, 1)))
+
+
+def test_other_splits_of_the_same_samples_are_one_program(tmp_path, monkeypatch):
+    cells, ran = Cells(tmp_path, SEEDS), []
+    count(monkeypatch, ran)
+
+    def variant(name, **data):
+        setting = dataclasses.replace(SETTING, name=name, data=dataclasses.replace(RECIPE, **data))
+        return ALONE._replace(setting=setting)
+
+    equal, random = variant("equal", spread=0.0), variant("random", split="random")
+    held = variant("held", validation=0.15)
+    cells.finish([ALONE, equal, random, held])
+    assert ran == [("tiny alone (+2)", 6), ("held alone", 2)]  # samples held out are evaluated, too
+    for cell in (ALONE, equal, random):
+        counts = [federation(cell.setting, s).test.counts for s in SEEDS]
+        for own, n in zip(cells.get(cell).records, counts, strict=True):
+            assert (own.values["correct"] <= n).all()
+    alone = Cells(tmp_path / "again", SEEDS)
+    alone.finish([random])
+    same(cells.get(random), alone.get(random), exactly=False)
+    assert "validation_correct" in cells.get(held).records[0].values
+
+
+def test_records_that_nothing_is_made_of_are_left_out(folder):
+    runs = Cells(folder[0], SEEDS).get(STIFF)
+    assert set(runs.records[0].values) == {"correct", "train_loss"}

@@ -4,30 +4,47 @@ import csv
 
 import numpy as np
 import pytest
+from choices import best_at, given, tried
 
-from cgpfl.paper import figures
-from cgpfl.paper.figures import BESIDE, FIGURE_HEUR, FIGURE_K, _chosen, losses, reached, shown
-from cgpfl.paper.plan import family_cell, k_cell, table_1_cell
+from cgpfl.paper import figures, heur
+from cgpfl.paper.figures import BESIDE, FIGURE_K, _chosen, losses, reached, shown
+from cgpfl.paper.heur import FIGURE_HEUR
+from cgpfl.paper.plan import of_seeds
+from cgpfl.paper.readings import FIRST, READINGS, k_cell, table_1_cell
 from cgpfl.paper.settings import FULL, small
 from handmade import lost, plan, runs, tiny
+
+pytestmark = pytest.mark.usefixtures("by_hand")
 
 HEUR = {"k": [3, 3], "complexity": [[1.0, 2.0, 3.0, 4.0]] * 2, "cost": [[4.0, 2.0, 1.0, 0.5]] * 2, "mu": [2.0, 2.0]}
 """After the first and the second evaluation: e = 9, 6, 5, 5."""
 
 
 def cells(at_k, *, ks=(1, 2, 4), heur=(90.0, 91.0), beside=None, names=("mnist-mlr", "fmnist-mlr")):
-    """Settings, and every cell the figures ask for; ``at_k``: K → runs, ``beside``: label → runs."""
-    settings = tiny(*names, ks=ks)
-    known = {}
+    """Settings, and every cell the figures ask for; ``at_k``: K → runs, ``beside``: label → runs.
+
+    As first read everything has the accuracy of the first seed.
+    """
+    settings = tiny(*names, ks=ks, context_rates=(0.06, 1.0), etas=(0.005, 0.1))
+    known = given(settings)
     for setting in settings.values():
-        known |= {k_cell(setting, k).name: at_k[k] for k in ks}
-        others = {label: runs((70.0, 80.0), (72.0, 82.0)) for label in BESIDE} | (beside or {})
-        known |= {table_1_cell(setting, label).name: others[label] for label in BESIDE}
-        heur_runs = runs(*([v - 10, v] for v in heur), **HEUR) if isinstance(heur, tuple) else heur
-        known[family_cell(setting, "cgpfl-heur").name] = heur_runs
-        known[family_cell(setting, "pfedme").name] = at_k[1]
-        known[family_cell(setting, "cgpfl-4").name] = at_k[4]
+        known |= tried(setting, "cgpfl-heur", best_at(4, 3))
+    where = plan(None, known, settings)
+    for setting in settings.values():
+        rows = {label: runs((70.0, 80.0), (72.0, 82.0)) for label in BESIDE} | (beside or {})
+        rows |= {"pfedme": at_k[1], "cgpfl-4": at_k[4]}
+        rows["cgpfl-heur"] = runs(*([v - 10, v] for v in heur), **HEUR) if isinstance(heur, tuple) else heur
+        for reading in READINGS:
+            own = {k_cell(where, setting, k, reading).name: at_k[k] for k in ks}
+            own |= {table_1_cell(where, setting, label, reading).name: of for label, of in rows.items()}
+            known |= {name: of_seeds(of, [0]) if reading == FIRST else of for name, of in own.items()}
     return settings, known
+
+
+def cell_of(given, name, k):
+    """The name of the cell of K, tuned, in a setting."""
+    settings, known = given
+    return k_cell(plan(None, known, settings), settings[name], k).name
 
 
 def at(**curves):
@@ -50,6 +67,7 @@ def make(part, tmp_path, given, **more):
 def undrawn(monkeypatch):
     """Only what is said of the runs: nothing is drawn into files."""
     monkeypatch.setattr(figures, "save", lambda *_: None)
+    monkeypatch.setattr(heur, "save", lambda *_: None)
     monkeypatch.setattr(figures, "_draw_curves", lambda plan: None)
     monkeypatch.setattr(figures, "_draw_k", lambda plan: None)
 
@@ -101,11 +119,16 @@ def test_accuracy_over_k(tmp_path):
     assert speed.rows[0] == ["MNIST-MLR", "81.0", "8", "10", "10", "10", "10", "10"]
     with (tmp_path / "figure-k" / "accuracy-over-k.csv").open(newline="") as file:
         facts = list(csv.DictReader(file))
-    assert [(f["setting"], f["K"], f["accuracy_%"], f["std"]) for f in facts[:3]] == [
-        ("MNIST-MLR", "1", "81.0", "1.414"),
-        ("MNIST-MLR", "2", "91.0", "1.414"),
-        ("MNIST-MLR", "4", "85.5", "0.707"),
+    assert [tuple(f.values()) for f in facts[:6]] == [
+        ("MNIST-MLR", "first", "1", "80.0", "0.0"),
+        ("MNIST-MLR", "first", "2", "90.0", "0.0"),
+        ("MNIST-MLR", "first", "4", "85.0", "0.0"),
+        ("MNIST-MLR", "tuned", "1", "81.0", "1.414"),
+        ("MNIST-MLR", "tuned", "2", "91.0", "1.414"),
+        ("MNIST-MLR", "tuned", "4", "85.5", "0.707"),
     ]
+    assert list(facts[0]) == ["setting", "reading", "K", "accuracy_%", "std"]
+    assert "Every K has the rates chosen for CGPFL-Heur" in made.text[0]
     assert {p.name for p in (tmp_path / "figure-k").iterdir()} == {
         *("accuracy-over-k.csv", "accuracy-over-k.png", "accuracy-over-k.svg", "curves.png", "curves.svg"),
     }
@@ -128,9 +151,9 @@ def test_no_best_k_inside(tmp_path, undrawn, four):
 
 
 def test_a_best_k_inside_in_one_setting_only(tmp_path, undrawn):
-    settings, known = cells(INNER)
-    known[k_cell(settings["fmnist-mlr"], 1).name] = runs([95, 99], [95, 99])
-    inside, _ = make(FIGURE_K, tmp_path, (settings, known)).verdicts
+    both = cells(INNER)
+    both[1][cell_of(both, "fmnist-mlr", 1)] = runs([95, 99], [95, 99])
+    inside, _ = make(FIGURE_K, tmp_path, both).verdicts
     assert inside.verdict == "partly"
 
 
@@ -139,6 +162,18 @@ def test_a_k_that_is_no_better_than_one_is_not_inside(tmp_path, undrawn):
     one = at(k1=[(60, 89), (60, 92.5)])
     inside, _ = make(FIGURE_K, tmp_path, cells(INNER | one)).verdicts
     assert inside.verdict == "not"
+
+
+def test_the_seeds_of_the_sweep_over_k_are_those_of_everything_beside_it(tmp_path, undrawn):
+    """Table 1's rows have five seeds, the sweep three: what is compared is the same three."""
+    three = {k: runs(*([v, v] for v in (80.0, 80.0, 80.0))) for k in (1, 2, 4)}
+    five = runs(*([v, v] for v in (80.0, 80.0, 80.0, 10.0, 10.0)), **HEUR)
+    given = cells(three, beside=dict.fromkeys(BESIDE, five), heur=five)
+    best, speed = make(FIGURE_K, tmp_path, given, seeds=5).tables
+    assert best.rows[0][5:] == ["3 3 3", "80.0 ± 0.0", "80.0 ± 0.0"]
+    assert speed.rows[0] == ["MNIST-MLR", "80.0", *["5"] * 6]
+    (verdict,) = make(FIGURE_HEUR, tmp_path, given, seeds=5).verdicts
+    assert "MNIST-MLR +0.0 of 0.0" in verdict.evidence
 
 
 def test_speed_is_rounds_until_what_pfedme_ends_with(tmp_path, undrawn):
@@ -167,14 +202,18 @@ def test_a_method_that_diverged_is_left_out_of_the_figures(tmp_path, part):
 
 def test_heur_beside_the_best_k(tmp_path, undrawn):
     settings, known = cells(INNER)
-    known[family_cell(settings["fmnist-mlr"], "cgpfl-heur").name] = runs([80, 88.0], [80, 88.0], **HEUR)
+    known["fmnist-mlr/tuned-cgpfl-heur"] = runs([80, 88.0], [80, 88.0], **HEUR)
     made = make(FIGURE_HEUR, tmp_path, (settings, known))
     (verdict,) = made.verdicts
     assert verdict.verdict == "partly"
     assert "in points: MNIST-MLR +0.5 of 10.0, FMNIST-MLR +3.0 of 10.0. Close is up to a tenth." in verdict.evidence
     with (tmp_path / "figure-heur" / "heur.csv").open(newline="") as file:
-        facts = [(f["method"], f["accuracy_%"]) for f in csv.DictReader(file) if f["setting"] == "MNIST-MLR"]
-    assert facts == [("Local", "81.0"), ("pFedMe", "81.0"), ("K = 4", "85.5"), ("best K = 2", "91.0"), ("Heur", "90.5")]
+        facts = [(f["reading"], f["method"], f["accuracy_%"]) for f in csv.DictReader(file)]
+    names = ("Local", "pFedMe", "K = 4", "best K = 2", "Heur")
+    assert facts[:5] == [("first", *pair) for pair in zip(names, ("80.0", "80.0", "85.0", "90.0", "90.0"), strict=True)]
+    assert facts[5:10] == [
+        ("tuned", *pair) for pair in zip(names, ("81.0", "81.0", "85.5", "91.0", "90.5"), strict=True)
+    ]
     assert make(FIGURE_HEUR, tmp_path, cells(INNER)).verdicts[0].verdict == "reproduced"
     assert make(FIGURE_HEUR, tmp_path, cells(INNER, heur=(50.0, 50.0))).verdicts[0].verdict == "not"
     assert make(FIGURE_HEUR, tmp_path, cells(INNER), quick=True).verdicts == []

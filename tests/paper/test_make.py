@@ -14,9 +14,10 @@ from cgpfl import cli
 from cgpfl.data import load
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.run import Stopped
-from cgpfl.paper import PARTS, beyond, bounds, cells, make, sweep, tables, watched
+from cgpfl.paper import PARTS, beyond, bounds, cells, make, sweep, table1, table2, watched
 from cgpfl.paper.cells import Cells, federation
-from cgpfl.paper.plan import family_cell, k_cell, percent, table_1_cell
+from cgpfl.paper.plan import Plan, percent
+from cgpfl.paper.readings import FIRST, READINGS, TUNED, family_cell, k_cell, table_1_cell
 from cgpfl.paper.section import Section
 from cgpfl.paper.split import counts
 from handmade import plan, section, tiny
@@ -37,10 +38,13 @@ PICTURES = {
 }
 
 
+SMALL = {"context_rates": (0.06, 1.0), "etas": (0.005, 0.1)}
+
+
 @pytest.fixture(scope="module")
 def small(sets):
     """Digits as MNIST and as Fashion-MNIST, eight clients, two methods; every batch that is run is noted."""
-    settings, ran = tiny(), []
+    settings, ran = tiny(**SMALL), []
     real = cells.run_batch
 
     def noted(batch, **more):
@@ -49,9 +53,10 @@ def small(sets):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ROOM, "settings", lambda quick: settings)
-        patch.setattr(tables, "ROWS", ("local", "pfedme"))
-        patch.setattr(tables, "FAMILY", ("pfedme",))
-        patch.setitem(sweep.SWEEPS, "mnist-mlr", sweep.Sweep(methods=("pfedme",)))
+        patch.setattr(table1, "ROWS", ("local", "cgpfl-heur"))
+        patch.setattr(table1, "EXTRA", ())
+        patch.setattr(table2, "FAMILY", ("cgpfl-heur",))
+        patch.setattr(sweep, "GRID", ("cgpfl-heur",))
         patch.setattr(cells, "run_batch", noted)
         yield ran
 
@@ -69,6 +74,11 @@ def made(small, tmp_path_factory):
 def ours(out):
     """The cells of the folder, by themselves."""
     return Cells(out, [0, 1])
+
+
+def there(out):
+    """A plan over them."""
+    return Plan(out, True, tiny(**SMALL), ours(out))
 
 
 def rows_of(file):
@@ -103,42 +113,66 @@ def complete(out, sections):
         assert list(folder.glob("*.csv"))
 
 
-def test_cells_of_one_method_are_one_program(made, small):
+def test_rates_are_chosen_first_and_both_readings_are_one_program(made, small):
     ran = made[3]
     assert ran == [
-        *("mnist-mlr local", "mnist-mlr pfedme-lambda-12 (+1)"),
-        *("fmnist-mlr local", "fmnist-mlr pfedme-lambda-12 (+1)"),
+        *(f"{name}-tuning {what} (+3)" for name in ("mnist-mlr", "fmnist-mlr") for what in TRIED),
+        # Both readings of a method, at both λ: 2 seeds at 12, of the others 2 and 1.
+        *("mnist-mlr first-local (+1)", "mnist-mlr first-cgpfl-heur (+3)"),
+        *("fmnist-mlr first-local (+1)", "fmnist-mlr first-cgpfl-heur (+3)"),
     ]
-    assert small[len(ran) :] == ["mnist-mlr sweep-pfedme-eta-0.02 (+1)"]
+    assert small[len(ran) :] == []  # the sweep is made of the runs that chose
+
+
+TRIED = ("local-rate-0.002", "cgpfl-heur-context-rate-0.06-personal-rate-0.005")
 
 
 def test_table_1_has_the_cells_accuracy(made):
-    out, settings = made[0], tiny()
+    out, where = made[0], there(made[0])
     facts = rows_of(out / "table1" / "table1.csv")
-    assert len(facts) == 2 * 2
-    for setting in settings.values():
-        for label in ("local", "pfedme"):
-            mean, std = percent(ours(out).get(table_1_cell(setting, label)))
-            row = next(f for f in facts if f["setting"] == setting.title and f["method"] == label)
-            assert float(row["accuracy_%"]) == pytest.approx(mean, abs=6e-4)
-            assert float(row["std"]) == pytest.approx(std, abs=6e-4)
-            assert 10 < mean < 100
+    assert len(facts) == 2 * 2 * 2
+    for setting in where.settings.values():
+        for label in ("local", "cgpfl-heur"):
+            for reading in READINGS:
+                mean, std = percent(where.runs(table_1_cell(where, setting, label, reading)))
+                row = next(
+                    f for f in facts if (f["setting"], f["method"], f["reading"]) == (setting.title, label, reading)
+                )
+                assert float(row["accuracy_%"]) == pytest.approx(mean, abs=6e-4)
+                assert float(row["std"]) == pytest.approx(std, abs=6e-4)
+                assert 10 < mean < 100
     shown = next(row for row in section(out / "table1")["tables"][0]["rows"] if row[0] == "Local")
-    mean, std = percent(ours(out).get(table_1_cell(settings["mnist-mlr"], "local")))
-    assert shown[1:3] == [f"{mean:.1f} ± {std:.1f}", "–"]
+    cells_ = [table_1_cell(where, where.settings["mnist-mlr"], "local", r) for r in (FIRST, TUNED)]
+    first, tuned = (percent(where.runs(c)) for c in cells_)
+    assert shown[1:4] == ["{:.1f} ± {:.1f}".format(*first), "{:.1f} ± {:.1f}".format(*tuned), "–"]
+
+
+def test_the_choice_in_the_file_is_what_the_tuned_runs_have(made):
+    out, where = made[0], there(made[0])
+    tried = [f for f in rows_of(out / "table1" / "tuning.csv") if f["setting"] == "MNIST-MLR"]
+    assert [f["method"] for f in tried] == ["local"] * 4 + ["cgpfl-heur"] * 4
+    heur = tried[4:]
+    best = max(heur, key=lambda f: float(f["validation_%"]))
+    assert [f["chosen"] for f in heur].count("1") == 1
+    assert best["chosen"] == "1"
+    own = where.runs(table_1_cell(where, where.settings["mnist-mlr"], "cgpfl-heur")).settings
+    assert (str(own["context_rate"]), str(own["personal_rate"])) == (best["context_rate"], best["personal_rate"])
+    row = next(f for f in rows_of(out / "sweep" / "sweep.csv") if f["method"] == "cgpfl-heur")
+    assert (row["validation_%"], row["accuracy_%"]) == (heur[0]["validation_%"], heur[0]["test_%"])
 
 
 def test_table_2_has_the_cells_accuracy(made):
-    out, setting = made[0], tiny()["fmnist-mlr"]
+    out, where = made[0], there(made[0])
     facts = rows_of(out / "table2" / "table2.csv")
-    row = next(f for f in facts if f["setting"] == "FMNIST-MLR" and f["method"] == "pfedme" and f["lambda"] == "13.0")
-    mean, _ = percent(ours(out).get(family_cell(setting, "pfedme", 13.0)))
+    wanted = ("FMNIST-MLR", "cgpfl-heur", "13.0", "tuned")
+    row = next(f for f in facts if (f["setting"], f["method"], f["lambda"], f["reading"]) == wanted)
+    mean, _ = percent(where.runs(family_cell(where, where.settings["fmnist-mlr"], "cgpfl-heur", 13.0)))
     assert float(row["accuracy_%"]) == pytest.approx(mean, abs=6e-4)
-    assert row["published"] == "85.49"
+    assert row["published"] == "94.61"
 
 
 def test_the_split_is_told(made):
-    out, setting = made[0], tiny()["mnist-mlr"]
+    out, setting = made[0], tiny(**SMALL)["mnist-mlr"]
     rows = rows_of(out / "split" / "split.csv")
     sizes = counts(federation(setting, 1)).sum(axis=1)
     row = next(r for r in rows if r["set"] == "mnist" and r["seed"] == "1")
@@ -202,10 +236,47 @@ def test_a_stop_keeps_what_is_finished_and_counts_its_time(made, small, tmp_path
     with pytest.raises(Stopped):
         make(["table1"], out, quick=True, seeds=2)
     monkeypatch.undo()
-    assert done == ["mnist-mlr local"]
-    assert [p.name for p in (out / "cells" / "mnist-mlr").iterdir()] == ["local.safetensors"]
-    assert ours(out).seconds().keys() == {"mnist-mlr local", ROOM.ALL}
+    assert done == ["mnist-mlr-tuning local-rate-0.002 (+3)"]
+    assert len(list((out / "cells" / "mnist-mlr-tuning").iterdir())) == 4
+    assert ours(out).seconds().keys() == {*done, ROOM.ALL}
     assert not (out / "index.html").exists()
+
+
+def test_some_settings_first_and_the_others_later(made, small, tmp_path, monkeypatch):
+    """Nothing is drawn of some, and what they have is not computed again. Sets of the others need not be there."""
+    out, real, asked = tmp_path / "out", ROOM.load, []
+    del small[:]
+
+    def load_(source):
+        asked.append(source)
+        return real(source)
+
+    monkeypatch.setattr(ROOM, "load", load_)
+    first = make(["table1", "sweep"], out, quick=True, seeds=2, only=["fmnist-mlr"])
+    assert first.sections == []
+    assert asked == ["fashion-mnist"]
+    assert all(label.startswith("fmnist-mlr") for label in small)
+    assert not (out / "table1").exists()
+    assert not (out / "index.html").exists()
+    assert {p.name for p in (out / "cells").iterdir()} == {"fmnist-mlr", "fmnist-mlr-tuning"}
+    done = list(small)
+    both = make(["table1", "sweep"], out, quick=True, seeds=2)
+    assert [s.name for s in both.sections] == ["table1", "sweep"]
+    assert len(small) == 2 * len(done)
+    assert all(label.startswith("mnist-mlr") for label in small[len(done) :])
+    # What comes of it is what comes of one call.
+    whole = section(made[0] / "table1")["tables"]
+    assert section(out / "table1")["tables"] == whole
+
+
+def test_some_settings_of_parts_that_keep_their_runs_elsewhere(small, tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(beyond, "_compare", lambda plan, scenario: ran.append(scenario.name))
+    monkeypatch.setattr(bounds, "_measure", lambda plan, setting, k: ran.append(f"theory-{k}"))
+    make(["theory", "beyond"], tmp_path / "out", quick=True, seeds=1, only=["fmnist-mlr"])
+    assert ran == []
+    make(["theory", "beyond"], tmp_path / "out", quick=True, seeds=1, only=["fmnist-mlr", "mnist-mlr"])
+    assert ran == ["theory-1", "theory-4", "mnist-rotation"]
 
 
 def test_a_stop_between_parts(small, tmp_path, monkeypatch):
@@ -218,16 +289,16 @@ def test_a_stop_between_parts(small, tmp_path, monkeypatch):
         return found
 
     monkeypatch.setitem(PARTS, "split", dataclasses.replace(PARTS["split"], make=interrupted))
-    with pytest.raises(Stopped, match="figure-contexts"):
-        make(["split", "figure-contexts"], tmp_path / "out", quick=True, seeds=1)
+    with pytest.raises(Stopped, match="theory"):
+        make(["split", "theory"], tmp_path / "out", quick=True, seeds=1)
     assert (tmp_path / "out" / "split" / "section.json").exists()
-    assert not (tmp_path / "out" / "watched").exists()
+    assert not (tmp_path / "out" / "theory").exists()
 
 
 @pytest.mark.long
 def test_everything(sets, tmp_path, monkeypatch):
     """All parts as they are, on digits, then again, when nothing is run any more."""
-    settings = tiny(rounds=20, evaluations=5)
+    settings = tiny(rounds=20, evaluations=5, **SMALL)
     data = {"source": "mnist", "split": "rotation", "clients": 8, "contexts": 2, "share": 0.5}
     monkeypatch.setattr(ROOM, "settings", lambda quick: settings)
     monkeypatch.setattr(beyond, "scenarios", lambda quick: [beyond.Scenario("rotation", "MNIST, 2 rotations", data)])
@@ -239,10 +310,12 @@ def test_everything(sets, tmp_path, monkeypatch):
     assert re.findall(r'<section id="([^"]+)">', page) == list(PARTS)
     assert page.count("data:image/svg+xml;base64,") == sum(map(len, PICTURES.values()))
     # One context in the sweep over K is pFedMe, four are CGPFL with K = 4.
-    known = ours(out)
+    where = Plan(out, True, settings, ours(out))
+    setting = settings["mnist-mlr"]
     for k, label in ((1, "pfedme"), (4, "cgpfl-4")):
-        pair = (k_cell(settings["mnist-mlr"], k), family_cell(settings["mnist-mlr"], label))
-        np.testing.assert_allclose(*(known.get(c).accuracy() for c in pair), atol=0.02)
+        cells_ = k_cell(where, setting, k, FIRST), table_1_cell(where, setting, label, FIRST)
+        np.testing.assert_allclose(*(where.runs(c).accuracy()[:1] for c in cells_), atol=0.02)
+    assert section(out / "table1")["tables"][0]["rows"][-1][0] == "CGPFL-auto (ours)"
     measured = json.loads((out / "theory" / "k-4.json").read_text())
     assert measured["k"] == 4
     assert measured["exact_rounds"] == [5, 10, 15, 20]  # a quick plan: four of them
@@ -282,6 +355,12 @@ def refused(message, names, out, **more):
 def test_an_unknown_part(tmp_path):
     there = "split, table1, table2, figure-k, .*, sweep, beyond, all$"
     refused(f"paper: no part 'table3'; there are {there}", ["table1", "table3"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_setting(tmp_path):
+    wishes = {"only": ["mnist-mlr", "mnist"]}
+    refused("paper: no setting 'mnist'; there are mnist-mlr, .*fmnist-mlr", ["table1"], tmp_path / "out", **wishes)
     assert not (tmp_path / "out").exists()
 
 

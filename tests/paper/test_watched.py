@@ -1,11 +1,13 @@
 """Runs looked at round by round, and the theorems on runs: from what was seen, given by hand."""
 
 import csv
+import dataclasses
 import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from choices import best_at, given, tried
 
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.run import Stopped
@@ -16,6 +18,8 @@ from cgpfl.paper.cells import made_with
 from cgpfl.paper.settings import at_k
 from cgpfl.paper.watched import FIGURE_CONTEXTS, FIGURE_DISTANCES, FIGURE_KMEANS, KEPT, Key, settled, watched
 from handmade import plan, tiny
+
+pytestmark = pytest.mark.usefixtures("by_hand")
 
 ROUNDS = 20
 
@@ -57,10 +61,11 @@ def seen(moves=1, distance=None, iterations=1, server=0.001, clients=0.003):
 @pytest.fixture
 def watch(monkeypatch, sets):
     """Instead of running: what is put into ``watch.seen``; ``watch.calls`` are the runs asked for."""
-    fake = SimpleNamespace(seen=seen(), calls=[])
+    fake = SimpleNamespace(seen=seen(), calls=[], rates=[])
 
     def run(method, data, model, *, rounds, seed):
         fake.calls.append((method.contexts, data.clients, rounds, seed))
+        fake.rates.append((method.context_rate, method.personal_rate))
         return fake.seen
 
     monkeypatch.setattr(room, "watch", run)
@@ -75,8 +80,9 @@ def undrawn(monkeypatch):
 
 
 def where(tmp_path, **more):
-    settings = tiny("mnist-mlr", "fmnist-mlr", rounds=ROUNDS)
-    return plan(tmp_path, {}, settings, **more)
+    settings = tiny("mnist-mlr", "fmnist-mlr", rounds=ROUNDS, context_rates=(0.06, 1.0), etas=(0.005, 0.1))
+    known = given(settings, room.LABELS) | tried(settings["mnist-mlr"], "cgpfl-heur", best_at(4, 3))
+    return plan(tmp_path, known, settings, **more)
 
 
 def test_a_run_is_watched_once(tmp_path, watch):
@@ -116,7 +122,7 @@ def test_a_stop_is_heard_before_a_run_is_watched(tmp_path, watch):
 
 def test_what_was_seen_otherwise_is_refused(tmp_path, watch):
     watched(where(tmp_path), Key(where(tmp_path).settings["mnist-mlr"], "cgpfl-4", 0))
-    (longer,) = tiny("mnist-mlr", rounds=ROUNDS + 1).values()
+    longer = dataclasses.replace(where(tmp_path).settings["mnist-mlr"], rounds=ROUNDS + 1, tune_rounds=ROUNDS)
     with pytest.raises(CgpflError, match=r"mnist-mlr-cgpfl-4-0\.safetensors: was run with rounds = 20, now 21"):
         watched(where(tmp_path), Key(longer, "cgpfl-4", 0))
     assert len(watch.calls) == 1
@@ -128,6 +134,20 @@ def test_two_methods_and_three_seeds_at_most_are_watched(tmp_path, watch, undraw
     FIGURE_DISTANCES.make(where(tmp_path, seeds=5))
     FIGURE_KMEANS.make(where(tmp_path, seeds=5))
     assert len(watch.calls) == 6  # the three figures share them
+    assert watch.rates == [(0.06, 0.005)] * 3 + [(1.0, 0.1)] * 3  # those chosen for each
+    assert {(s.name, label) for s, label in FIGURE_KMEANS.tunes(where(tmp_path))} == {
+        ("mnist-mlr", label) for label in room.LABELS
+    }
+
+
+def test_runs_are_watched_ahead_of_the_figures_where_that_is_asked(tmp_path, watch):
+    FIGURE_CONTEXTS.prepare(where(tmp_path))
+    assert len(watch.calls) == 4
+    without = where(tmp_path)
+    del without.settings["mnist-mlr"]
+    FIGURE_CONTEXTS.prepare(without)
+    THEORY.prepare(without)  # nothing of it is asked for
+    assert len(watch.calls) == 4
 
 
 @pytest.mark.parametrize(("moves", "verdict"), [(1, "reproduced"), (2, "reproduced"), (3, "not")])
@@ -228,6 +248,7 @@ def test_the_theorems_from_what_was_measured(tmp_path, sets, undrawn, slopes, ex
     row = made.tables[0].rows[2]
     assert row[:5] == ["4", "1 + 20 + 0.3", "0.5", f"{exact[2]:.2g}", f"{slopes[2]:.2f}"]
     assert row[5:] == ["0.25", "1.5", "1.75", "0.125"]
+    assert "at the rates of the first reading (2β/N = λ·lr, η = lr)" in made.text[0]
     assert made.text[1] == "K = 4:\n\n```\ncondition\nfirst <4>\nsecond\n```"
     measure(4)
     assert THEORY.make(where(tmp_path, quick=True)).verdicts == []

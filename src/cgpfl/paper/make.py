@@ -104,8 +104,11 @@ def make(
         sections = []
         try:
             _compute(plan, parts)
-            for part in () if only else parts:
+            for part in parts:
                 plan.pause(part.name)
+                if only:
+                    part.prepare(plan)
+                    continue
                 sections.append(part.make(plan))
                 sections[-1].save(out / part.name)
         finally:  # what was stopped took its time, too; what is only drawn again does not count
@@ -119,13 +122,10 @@ def make(
 
 
 def _compute(plan: Plan, parts: Sequence[Part]) -> None:
-    """Every run that the parts need: first those that choose rates, then those that have them."""
+    """Every run that the parts keep in cells: first those that choose rates, then those that have them."""
     pairs = dict.fromkeys(pair for part in parts for pair in part.tunes(plan))
     plan.cells.finish(cell for setting, label in pairs for cell in tuning_cells(setting, label))
     plan.cells.finish(cell for part in parts for cell in part.needs(plan))
-    for part in parts:
-        plan.pause(part.name)
-        part.prepare(plan)
 
 
 def _settings(quick: bool, only: Sequence[str]) -> dict[str, Setting]:

@@ -58,7 +58,8 @@ class Part:
     """A table or figure: what it needs, and how it is made from that.
 
     ``tunes`` are settings and methods whose rates must be chosen first; ``needs`` are cells, which may have those
-    rates; ``prepare`` computes what is not kept in cells. All three are asked for the plan's settings alone.
+    rates; ``prepare`` computes what is not kept in cells (``make`` does, where that was not done). All three are asked
+    for the plan's settings alone.
     """
 
     name: str

@@ -47,8 +47,3 @@ def k_cell(plan: Plan, setting: Setting, k: int, reading: str = TUNED) -> Cell:
     """CGPFL with K contexts, as a point of the sweep over K."""
     rates = None if reading == FIRST else tuned_rates(plan, setting, K_RATES)
     return Cell(setting, f"{reading}-cgpfl-k-{k}", at_k(setting, k, rates), swept_seeds(plan, reading))
-
-
-def family_tunes(plan: Plan) -> list[tuple[Setting, str]]:
-    """The choices behind Table 2: of the settings over λ and K, of the family and of local training beside it."""
-    return [(s, label) for s in plan.swept for label in ("pfedme", "cgpfl-4", "cgpfl-heur", "local")]

@@ -25,14 +25,18 @@ CLOSE = 0.5
 """Points below its published number that still count as reaching it."""
 
 
-def ours() -> tuple[str, ...]:
-    """Rows that are not the paper's, at chosen rates alone."""
-    return ("cgpfl-heur-warm", *((OURS,) if OURS in tuned_labels() else ()))
+EXTRA = ("cgpfl-heur-warm", OURS)
+"""Rows that are not the paper's, at chosen rates alone."""
 
 
-def rows(reading: str) -> tuple[str, ...]:
-    """The methods that are run in a reading."""
-    return ROWS if reading == FIRST else (*ROWS, *ours())
+def rows(setting: Setting, reading: str) -> tuple[str, ...]:
+    """The methods that are run in a reading of a setting."""
+    extra = [label for label in EXTRA if label != OURS or OURS in tuned_labels(setting)]
+    return ROWS if reading == FIRST else (*ROWS, *extra)
+
+
+def _all_rows(settings: list[Setting]) -> list[str]:
+    return list(dict.fromkeys(label for s in settings for label in rows(s, TUNED)))
 
 
 def facts_of(setting: Setting, method: str, reading: str, runs: Runs, published: float | None) -> dict[str, Any]:
@@ -68,16 +72,17 @@ def lost(plan: Plan, cells: dict[str, Cell]) -> list[str]:
 
 
 def _needs(plan: Plan) -> list[Cell]:
-    return [table_1_cell(plan, s, label, r) for s in plan.settings.values() for r in READINGS for label in rows(r)]
+    return [table_1_cell(plan, s, label, r) for s in plan.settings.values() for r in READINGS for label in rows(s, r)]
 
 
 def _tunes(plan: Plan) -> list[tuple[Setting, str]]:
-    needed = {"local", *ROWS} & set(tuned_labels()) | {label for label in ours() if label == OURS}
-    return [(s, label) for s in plan.settings.values() for label in tuned_labels() if label in needed]
+    wanted = {*ROWS, *EXTRA}
+    return [(s, label) for s in plan.settings.values() for label in tuned_labels(s) if label in wanted]
 
 
 def _make(plan: Plan) -> Section:
-    settings, labels = list(plan.settings.values()), rows(TUNED)
+    settings = list(plan.settings.values())
+    labels = _all_rows(settings)
     facts, lines, strong = [], [[NAMES[label]] for label in labels], []
     means = {r: np.full((len(labels), len(settings)), np.nan) for r in READINGS}
     notes = []
@@ -85,7 +90,7 @@ def _make(plan: Plan) -> Section:
         for r, label in enumerate(labels):
             published = table_1(setting.name, label)
             for reading in READINGS:
-                if label not in rows(reading):
+                if label not in rows(setting, reading):
                     lines[r].append("–")
                     continue
                 runs = plan.runs(table_1_cell(plan, setting, label, reading))
@@ -98,7 +103,7 @@ def _make(plan: Plan) -> Section:
         for reading in READINGS:
             cells = {
                 f"{setting.title}, {NAMES[m]}, {reading}": table_1_cell(plan, setting, m, reading)
-                for m in rows(reading)
+                for m in rows(setting, reading)
             }
             notes += lost(plan, cells)
     save_csv(plan.out / "table1" / "table1.csv", facts)
@@ -123,13 +128,14 @@ def _text(settings: list[Setting]) -> list[str]:
     late = f" ({'; '.join(short)})" if short else ""
     return [
         "*First*: 2β/N = λ·lr and η = lr, and lr for everybody else: what this reproduction assumed at first. *Tuned*: "
-        "λ, R, S, T and α as the paper states them, and the rates chosen for each method, the competitors' lr included, "
-        f"from equally many settings ({budgets}), by accuracy on {HELD_OUT:.0%} of each client's training samples, held out, on "
-        f"seed {SEED}, which is not in the table, in the last round{late}. One that diverges there is out. The table's "
-        "runs train on all training samples. Every setting tried and its validation accuracy: tuning.csv.",
+        "λ, R, S, T and α as the paper states them, and the rates chosen for each method, the competitors' lr "
+        f"included, from equally many settings ({budgets}), by accuracy on {HELD_OUT:.0%} of each client's training "
+        f"samples, held out, on seed {SEED}, which is not in the table, in the last round{late}. One that diverges "
+        "there is out. The table's runs train on all training samples. Every setting tried and its validation "
+        "accuracy: tuning.csv.",
         "The rows under CGPFL-Heur are ours, not the paper's: the same with five rounds of one shared model before the "
         "first clustering, at the rates chosen without them"
-        + (", and our own method at its defaults but for the chosen rate." if OURS in tuned_labels() else "."),
+        + (", and our own method at its defaults but for the chosen rate." if OURS in _all_rows(settings) else "."),
     ]
 
 
@@ -166,6 +172,9 @@ def _chosen(plan: Plan, settings: list[Setting]) -> Table:
     for label in dict.fromkeys(label for _, label in wanted):
         line = [NAMES[label]]
         for setting in settings:
+            if (setting, label) not in wanted:
+                line.append("–")
+                continue
             found = choice(plan, setting, label)
             line.append(f"{words(found.taken.values)} ({_number(found.taken.validation)})")
             facts += [
@@ -191,10 +200,12 @@ def _number(value: float) -> str:
 
 
 def _draw(plan: Plan, settings: list[Setting]) -> None:
-    labels = rows(TUNED)
+    labels = _all_rows(settings)
     picture, axes = panels(1, len(settings), 2.5, 3.8, sharey=True)
     for ax, setting in zip(axes[0], settings, strict=True):
         for r, label in enumerate(labels):
+            if label not in rows(setting, TUNED):
+                continue
             y, colour = len(labels) - r, COLOUR.get(label, "#333333")
             each = 100 * plan.runs(table_1_cell(plan, setting, label)).accuracy()
             ax.plot(each, np.full(len(each), y), "|", color=colour, ms=7)

@@ -9,10 +9,11 @@ from cgpfl.paper.cells import Cell
 from cgpfl.paper.draw import COLOUR, NAMES, legend_below, panels, save
 from cgpfl.paper.plan import Part, Plan, of_seeds, percent, shown
 from cgpfl.paper.published import LAMBDAS, TABLE_2
-from cgpfl.paper.readings import FIRST, READINGS, TUNED, family_cell, family_tunes, swept_seeds, table_1_cell
+from cgpfl.paper.readings import FIRST, READINGS, TUNED, family_cell, swept_seeds, table_1_cell
 from cgpfl.paper.section import Figure, Section, Table, Verdict, grade, save_csv
 from cgpfl.paper.settings import FAMILY, PROX, Setting
 from cgpfl.paper.table1 import facts_of, lost
+from cgpfl.paper.tuning import SAME_AS
 
 Grid = dict[str, dict[str, np.ndarray]]
 """Setting → method → mean accuracy at each λ, in percent."""
@@ -27,6 +28,11 @@ def _needs(plan: Plan) -> list[Cell]:
         for prox in s.lambdas
     ]
     return [*cells, *(table_1_cell(plan, s, "local") for s in plan.swept)]
+
+
+def _tunes(plan: Plan) -> list[tuple[Setting, str]]:
+    labels = dict.fromkeys(SAME_AS.get(label, label) for label in (*FAMILY, "local"))
+    return [(s, label) for s in plan.swept for label in labels]
 
 
 def _runs(plan: Plan, setting: Setting, label: str, prox: float, reading: str) -> Runs:
@@ -108,4 +114,4 @@ def _verdicts(tuned: Grid, first: Grid) -> list[Verdict]:
     ]
 
 
-TABLE2 = Part("table2", "pFedMe, CGPFL and CGPFL-Heur over λ in four settings", _needs, _make, family_tunes)
+TABLE2 = Part("table2", "pFedMe, CGPFL and CGPFL-Heur over λ in four settings", _needs, _make, _tunes)

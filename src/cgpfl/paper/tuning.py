@@ -45,27 +45,22 @@ SYMBOLS = {
 }
 
 
-def tuned_labels() -> tuple[str, ...]:
-    """The methods whose rates are chosen."""
+def tuned_labels(setting: Setting) -> tuple[str, ...]:
+    """The methods whose rates are chosen; ours, too, where it exists and its warm-up leaves rounds for contexts."""
     others = ("local", "fedavg", "ifca", "l2sgd", "apfl", "pfedme", "per-fedavg", "ditto", "cgpfl-4", "cgpfl-heur")
-    return (*others, *((OURS,) if OURS in METHODS else ()))
+    there = OURS in METHODS and getattr(METHODS[OURS], "warmup", 0) < min(setting.rounds, held_out(setting).rounds)
+    return (*others, *((OURS,) if there else ()))
 
 
 def base(setting: Setting, label: str, prox: float = PROX) -> Any:
     """A method as first read; our own at its defaults."""
     if label == OURS:
-        return _with_time(get_method(OURS, {}), setting)
+        return get_method(OURS, {})
+    own = family(setting, prox)
     if label == "cgpfl-heur-warm":
         warmup = min(5, setting.rounds // 2)  # 5, but of the few rounds of a quick run
-        return replace(family(setting, prox)["cgpfl-heur"], {"warmup": warmup})
-    own = family(setting, prox)
+        return replace(own["cgpfl-heur"], {"warmup": warmup})
     return own[label] if label in own else competitors(setting)[label]
-
-
-def _with_time(method: Any, setting: Setting) -> Any:
-    """The method, with a warm-up that leaves time for contexts in the few rounds of a quick run."""
-    most = setting.rounds // 2
-    return replace(method, {"warmup": most}) if getattr(method, "warmup", 0) > most else method
 
 
 def spaced(low: float, high: float, n: int) -> list[float]:
@@ -80,7 +75,7 @@ def grid(setting: Setting, label: str) -> list[dict[str, float]]:
     if label in GRID:
         name = "global_rate" if label == "pfedme" else "context_rate"
         return [{name: rate, "personal_rate": eta} for rate in outer for eta in etas]
-    if label == "ditto":
+    if label in ("ditto", OURS):
         return [{"rate": rate, "personal_rate": eta} for rate in rates for eta in etas]
     if label == "per-fedavg":
         return [{"rate": rate, "adapt_rate": a} for rate in rates for a in spaced(0.01, 0.3, len(etas))]

@@ -2,7 +2,7 @@
 
 >>> import cgpfl
 >>> data = cgpfl.make_data("digits", "rotation", clients=40, seed=0)
->>> result = cgpfl.run(cgpfl.CGPFL(contexts="auto"), data, model="mlr", rounds=50, seed=0)
+>>> result = cgpfl.run("cgpfl-auto", data, model="mlr", rounds=50, seed=0)
 >>> result.contexts.k
 4
 """
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         MOCHA,
         SCAFFOLD,
         Algorithm,
+        CGPFLAuto,
         Ditto,
         FedAvg,
         FedAvgFT,
@@ -54,7 +55,7 @@ __version__ = "0.1.0"
 
 _ROOMS = {
     "algorithms": (
-        "APFL CFL CGPFL DAPPER Ditto FLHC FedAvg FedAvgFT FedMD FedOpt FedPer FedProx HypCluster IFCA L2SGD "
+        "APFL CFL CGPFL CGPFLAuto DAPPER Ditto FLHC FedAvg FedAvgFT FedMD FedOpt FedPer FedProx HypCluster IFCA L2SGD "
         "L2SGDPlus Local MAPPER MOCHA PFedMe PerFedAvg SCAFFOLD METHODS Algorithm Method algorithm get_method hyper"
     ),
     "data": "FederatedData make_data",
@@ -96,6 +97,7 @@ __all__ = [
     "MOCHA",
     "SCAFFOLD",
     "Algorithm",
+    "CGPFLAuto",
     "CgpflError",
     "Ditto",
     "Event",

@@ -1,0 +1,100 @@
+"""What CGPFL-Auto costs: a round beside CGPFL's, and the choice of K for 40, 400 and 4,000 clients.
+
+    python benchmarks/contexts.py [--models mlr dnn] [--clients 40 400 4000]
+
+A round: the two methods take turns, several times; medians, and their ratio. Rounds are those after the contexts are
+settled, which is nearly all of a run; rounds of the warm-up are timed apart. The choice of K is timed by itself, on
+made-up evidence about four groups: once with compilation, then without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cgpfl import CGPFL, CGPFLAuto, FederatedData
+from cgpfl.contexts import cross_fit
+from cgpfl.contexts.evidence import width
+from cgpfl.engine import Simulation
+from cgpfl.models import as_model
+
+TURNS, LENGTH = 5, 40
+
+
+def federation(clients: int, samples: int) -> FederatedData:
+    """Images of 28 × 28 that are noise: what is learned does not matter here."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 255, (clients, samples, 28, 28), dtype=np.uint8)
+    y = rng.integers(0, 10, (clients, samples))
+    return FederatedData.from_clients(list(zip(x, y, strict=True)), test=0.25, scale=1 / 255)
+
+
+def rounds(model: str, clients: int) -> None:
+    data = federation(clients, 100)
+    net = as_model(model, data.shape, data.classes)
+    contexts = tuple(i % 4 for i in range(clients))  # given, so that both keep four
+    methods = {"cgpfl": CGPFL(contexts=4, warmup=5), "cgpfl-auto": CGPFLAuto(contexts=contexts, prox=1.0)}
+    total = 60 + TURNS * LENGTH
+    engines = {name: Simulation(m, data, net, rounds=total, eval_every=total) for name, m in methods.items()}
+    times: dict[str, list[float]] = {name: [] for name in methods}
+    warm: dict[str, float] = {}
+    states = {}
+    for name, engine in engines.items():
+        state, _, _ = engine.advance(engine.start(), 0, 1)
+        began = time.perf_counter()
+        state, _, _ = engine.advance(state, 1, 5)
+        jax.block_until_ready(state.server)
+        warm[name] = (time.perf_counter() - began) / 4
+        states[name], _, _ = engine.advance(state, 5, 60)
+    for turn in range(TURNS):
+        for name, engine in engines.items():
+            first = 60 + turn * LENGTH
+            began = time.perf_counter()
+            states[name], _, _ = engine.advance(states[name], first, first + LENGTH - 1)
+            jax.block_until_ready(states[name].server)
+            times[name].append((time.perf_counter() - began) / (LENGTH - 1))
+    ms = {name: 1000 * float(np.median(t)) for name, t in times.items()}
+    print(
+        f"{model} {clients} clients: cgpfl {ms['cgpfl']:.2f} ms a round, cgpfl-auto {ms['cgpfl-auto']:.2f} ms, "
+        f"ratio {ms['cgpfl-auto'] / ms['cgpfl']:.2f}; in the warm-up "
+        f"{1000 * warm['cgpfl']:.2f} and {1000 * warm['cgpfl-auto']:.2f} ms",
+        flush=True,
+    )
+
+
+def choice(clients: int, dimension: int = 7850, folds: int = 5, most: int = 32) -> None:
+    p = width(folds, clients, dimension)
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((4, p)).astype(np.float32)
+    x = centres[np.arange(clients) % 4] + 2 * rng.standard_normal((folds, clients, p)).astype(np.float32)
+    run = jax.jit(lambda x, key: cross_fit(x, jnp.ones(clients), key, largest=min(clients // 2, most)))
+    took = []
+    for key in (0, 1, 2):
+        began = time.perf_counter()
+        found = jax.block_until_ready(run(jnp.asarray(x), jax.random.key(key)))
+        took.append(time.perf_counter() - began)
+    print(
+        f"choice of K, {clients} clients, {p} numbers each: {min(took[1:]):.2f} s, the first time {took[0]:.1f} s with "
+        f"compilation; K = {int(found.k)}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="*", default=["mlr", "dnn"])
+    parser.add_argument("--clients", nargs="*", type=int, default=[40, 400, 4000])
+    args = parser.parse_args()
+    print(jax.devices()[0].device_kind)
+    for model in args.models:
+        rounds(model, 40)
+    for clients in args.clients:
+        choice(clients)
+
+
+if __name__ == "__main__":
+    main()

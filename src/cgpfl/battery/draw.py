@@ -22,7 +22,7 @@ def draw(r: Regrets, folder: Path) -> None:
     from matplotlib.patches import Rectangle
 
     m, p = r.regret.shape
-    picture = Figure(figsize=(2.6 + 0.42 * (p + 2), 2.0 + 0.27 * m), layout="constrained")
+    picture = Figure(figsize=(max(4.8, 2.6 + 0.42 * (p + 2)), 2.1 + 0.27 * m), layout="constrained")
     FigureCanvasAgg(picture)
     ax = picture.add_subplot()
     # The mean is a column of its own, a gap before the problems.
@@ -39,7 +39,8 @@ def draw(r: Regrets, folder: Path) -> None:
                 c, i, shown + ("†" if lost else ""), ha="center", va="center", fontsize=7, weight=weight, color=colour
             )
         at = 2 + int(r.regret[i].argmax())
-        ax.add_patch(Rectangle((at - 0.47, i - 0.46), 0.94, 0.92, fill=False, ec=COLOURS[0], lw=2.2))
+        if r.worst[i] > 0:
+            ax.add_patch(Rectangle((at - 0.47, i - 0.46), 0.94, 0.92, fill=False, ec=COLOURS[0], lw=2.2))
     ax.set_xticks([0, *range(2, p + 2)], ["mean", *r.problems], rotation=55, ha="left", rotation_mode="anchor")
     ax.xaxis.tick_top()
     ax.set_yticks(range(m), r.methods)
@@ -47,12 +48,9 @@ def draw(r: Regrets, folder: Path) -> None:
     ax.spines[:].set_visible(False)
     bar = picture.colorbar(image, ax=ax, location="bottom", fraction=0.03, aspect=50, pad=0.02, extend="max")
     bar.ax.tick_params(labelsize=8)
-    bar.set_label(
-        "regret: points of accuracy behind the best method of the problem"
-        f" (bold: at most {CLOSE:g}; framed: the method's worst"
-        + ("; †: a run diverged)" if r.diverged.any() else ")"),
-        fontsize=8,
-    )
+    marks = f"bold: at most {CLOSE:g}; framed: the method's worst"
+    marks += "; †: a run diverged" if r.diverged.any() else ""
+    bar.set_label(f"regret: points of accuracy behind the best method of the problem\n{marks}", fontsize=8)
     picture.savefig(folder / "battery.png", dpi=150)
     with mpl.rc_context({"svg.hashsalt": "cgpfl"}):  # the same picture gives the same file
         picture.savefig(folder / "battery.svg", metadata={"Date": None})

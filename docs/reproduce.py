@@ -20,6 +20,8 @@ from cgpfl.paper.section import Section
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "reproduction"
+LEFT = "[FILL"
+"""Of the text, a place that waits for what a run comes to."""
 
 
 def collect(run: Path) -> list[Section]:
@@ -42,6 +44,10 @@ def collect(run: Path) -> list[Section]:
 def page(sections: list[Section], run: Path) -> str:
     """The page in Markdown."""
     intro = (DOCS / "reproduction.intro.md").read_text().rstrip()
+    if LEFT in intro:
+        raise SystemExit(
+            f"reproduction.intro.md: {intro.count(LEFT)} places are still marked {LEFT}...]; fill them first"
+        )
     parts = [intro, "## The claims", claims(sections)]
     for section in sections:
         parts.append(f"## {section.title}")

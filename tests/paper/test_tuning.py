@@ -115,15 +115,11 @@ def test_rates_are_chosen_on_a_seed_of_its_own_with_samples_held_out():
 
 
 def test_our_own_method_is_tried_as_often_where_it_exists(monkeypatch):
-    own = get_method("cgpfl", {"contexts": "auto", "warmup": 10})
-    monkeypatch.setitem(tuning.METHODS, "cgpfl-auto", own)
     assert tuned_labels(FULL["mnist-mlr"])[-1] == "cgpfl-auto"
     values = grid(FULL["mnist-mlr"], "cgpfl-auto")
-    assert [list(v) for v in values] == [["personal_rate"]] * 20
-    assert base(FULL["mnist-mlr"], "cgpfl-auto") == own  # at its defaults
+    assert [list(v) for v in values] == [["rate", "personal_rate"]] * 20
+    assert base(FULL["mnist-mlr"], "cgpfl-auto") == get_method("cgpfl-auto")  # else at its defaults
     assert "cgpfl-auto" not in tuned_labels(tiny()["mnist-mlr"])  # four rounds are over before its warm-up
-    monkeypatch.setitem(tuning.METHODS, "cgpfl-auto", get_method("cfl", {}))
-    assert grid(FULL["mnist-mlr"], "cgpfl-auto") == [{}]  # without that rate: as it is
     monkeypatch.delitem(tuning.METHODS, "cgpfl-auto")
     assert "cgpfl-auto" not in tuned_labels(FULL["mnist-mlr"])
 
@@ -186,7 +182,6 @@ def test_words():
     assert words({"context_rate": 1.0, "personal_rate": 0.1}) == "2β/N 1, η 0.1"
     assert words({"rate": 0.0126}) == "lr 0.0126"
     assert words({"rate": 0.03 * 0.6, "coin": 0.4}) == "step 0.03, p 0.4"
-    assert words({}) == "defaults"
 
 
 def test_validation_accuracy_is_that_of_the_samples_held_out(tmp_path, sets):

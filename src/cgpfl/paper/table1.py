@@ -135,7 +135,7 @@ def _text(settings: list[Setting]) -> list[str]:
         "accuracy: tuning.csv.",
         "The rows under CGPFL-Heur are ours, not the paper's: the same with five rounds of one shared model before the "
         "first clustering, at the rates chosen without them"
-        + (", and our own method at its defaults but for the chosen rate." if OURS in _all_rows(settings) else "."),
+        + (", and our own method at its defaults but for the chosen rates." if OURS in _all_rows(settings) else "."),
     ]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from cgpfl.algorithms import METHODS, get_method
 from cgpfl.experiment.table import Runs
-from cgpfl.hyper import hyper_parameters, replace
+from cgpfl.hyper import replace
 from cgpfl.paper.cells import Cell, federation
 from cgpfl.paper.plan import Plan
 from cgpfl.paper.settings import PROX, Rates, Setting, competitors, family, l2sgd_coin
@@ -69,7 +69,7 @@ def spaced(low: float, high: float, n: int) -> list[float]:
 
 
 def grid(setting: Setting, label: str) -> list[dict[str, float]]:
-    """The settings of a method that are tried: ``setting.budget`` of them, or one if it has nothing to choose."""
+    """The settings of a method that are tried: ``setting.budget`` of them."""
     outer, etas = setting.context_rates, setting.etas
     rates = spaced(0.005, RATES[1], len(outer))
     if label in GRID:
@@ -82,10 +82,7 @@ def grid(setting: Setting, label: str) -> list[dict[str, float]]:
     if label == "l2sgd":
         pairs = [(s, c) for s in spaced(0.005, 0.1, len(outer)) for c in _coins(s, len(etas))]
         return [{"rate": step * (1 - coin), "coin": coin} for step, coin in pairs]
-    name = "personal_rate" if label == OURS else "rate"
-    if name not in hyper_parameters(base(setting, label)):
-        return [{}]
-    return [{name: rate} for rate in spaced(*RATES, setting.budget)]
+    return [{"rate": rate} for rate in spaced(*RATES, setting.budget)]
 
 
 def _coins(step: float, n: int) -> list[float]:
@@ -174,4 +171,4 @@ def words(values: dict[str, float]) -> str:
     """A setting as text: 2β/N 1, η 0.1."""
     if "coin" in values:  # what a reader can compare is the local step
         return f"step {values['rate'] / (1 - values['coin']):.3g}, p {values['coin']:.3g}"
-    return ", ".join(f"{SYMBOLS[name]} {value:g}" for name, value in values.items()) or "defaults"
+    return ", ".join(f"{SYMBOLS[name]} {value:g}" for name, value in values.items())

@@ -15,8 +15,9 @@ nothing is shared.
 
 θ's step is the proximal term taken implicitly: stable at every λ, ω itself at λ = ∞. λ_i = h (1 − s_i)/s_i, where s_i
 is the share of the client's distance from its context that is no noise: clients that hardly differ from their context
-use its model as it is, those that differ much their own. Alone (K = N), λ = 0: local training. Unlike in Algorithm 1,
-ω̃ does not follow θ: a strong pull would stop it, and at 2β/N = 1 an upload would be the personal model itself.
+use its model as it is, those that differ much their own. Of clients with fewer samples than folds this cannot be told:
+they use their context's. Alone (K = N), λ = 0: local training. Unlike in Algorithm 1, ω̃ does not follow θ: a strong
+pull would stop it, and at 2β/N = 1 an upload would be the personal model itself.
 
 A wrong start is repaired: for three more warm-ups the server goes on to note how each client's update differs from its
 context's mean, and k-means goes on from the contexts it has with that. A client that was misplaced is pulled towards
@@ -57,6 +58,7 @@ class Server:
     prox: Array  # [N] λ_i
     settled: Array  # how often contexts were looked for
     evidence: Evidence
+    samples: Array  # [N] m_i of those that answered
     centres: Array  # [slots, p] where the contexts are in the evidence
     score: Array  # [slots + 1]: of K = 1..slots, and N
     error: Array
@@ -158,6 +160,7 @@ class CGPFLAuto(Method):
             prox=jnp.full(n, 1.0 if isinstance(self.prox, str) else self.prox),
             settled=jnp.int32(0),
             evidence=evidence,
+            samples=jnp.zeros(n),
             centres=jnp.zeros((slots, evidence.sums.shape[-1])),
             score=jnp.zeros(slots + 1),
             error=jnp.zeros(slots + 1),
@@ -208,7 +211,7 @@ class CGPFLAuto(Method):
         """Note the evidence, look for contexts when that is due, then move each context's model to its mean."""
         slots, n = server.centres.shape[0], server.assignment.shape[0]
         answers = server.evidence.answers.at[cohort.ids].add(cohort.present)
-        # After n answers a client on average, and two of everybody; who never answers is not waited for.
+        # After n answers a client on average, and one in each fold of everybody; who never answers is not waited for.
         total, needed = answers.sum(), self.warmup * n * (server.settled + 1.0)
         due = (total >= needed) & ((answers >= self.folds).all() | (total >= needed + 2 * self.warmup * n))
         watching = (server.settled <= REPAIRS) & (server.k <= slots) & ((server.settled == 0) | (server.k > 1))
@@ -253,6 +256,7 @@ class CGPFLAuto(Method):
             "spread": server.spread,
             "agreement": server.agreement,
             "trust": server.trust,
+            "heard": self._heard(server),
         }
 
     def gradients(self) -> float:
@@ -268,12 +272,17 @@ class CGPFLAuto(Method):
         updates = axpy(-1.0, take(server.models, labels), uploads)
         warm = (server.settled == 0).astype(jnp.float32)
         seen = add(server.evidence, updates, cohort.ids, cohort.present, labels, server.centres, warm)
-        return replace(server, evidence=seen)
+        samples = server.samples.at[cohort.ids].max(cohort.weights.astype(jnp.float32))
+        return replace(server, evidence=seen, samples=samples)
+
+    def _heard(self, server: Server) -> Array:
+        """Who was heard in every fold ``[N]``. Folds of fewer samples than folds repeat them: their noise is unseen."""
+        return (server.evidence.counts > 0).all(axis=0) & (server.samples >= self.folds)
 
     def _first(self, server: Server) -> Server:
         """Contexts, K and every client's λ from the evidence of the warm-up."""
         slots, n = server.centres.shape[0], server.assignment.shape[0]
-        updates, heard = server.evidence.means()
+        updates, heard = server.evidence.means(), self._heard(server)
         given = None if isinstance(self.contexts, str) else self.contexts
         found = cross_fit(updates, heard, server.seeding, largest=slots, given=given, restarts=self.restarts)
         server = replace(
@@ -299,7 +308,7 @@ class CGPFLAuto(Method):
         if isinstance(self.contexts, tuple):
             return replace(server, settled=server.settled + 1)
         slots = server.centres.shape[0]
-        updates, heard = server.evidence.means()
+        updates, heard = server.evidence.means(), self._heard(server)
         found = placed(updates, heard, server.assignment, server.k, slots)
         names = match(found, server.assignment, slots, server.k)
         return self._centred(replace(server, assignment=names[found], settled=server.settled + 1))

@@ -8,9 +8,10 @@ context's; the update on the fold left out is predicted by
 
 with one ρ0 and one ρ2 for each K, by least squares. The score of K is the error of that, relative to predicting
 nothing. Contexts that are real lower it, contexts made of noise raise it: their means are of fewer clients. K̂ is the
-smallest K that no larger one beats by more than a standard error. K = N, everybody alone, is the answer where what
-clients have in common predicts nothing (ρ0 near 0). ρ2 says how much clients differ inside contexts beside the noise
-of their samples.
+smallest K that no larger one beats by more than a standard error. K = N, everybody alone, is the answer where what the
+others of its context have in common predicts nothing about a client (ρ0 of their mean without the client itself: of
+itself a client says something in any case). ρ2 says how much clients differ inside contexts beside the noise of their
+samples.
 
 Three things keep noise out. Coordinates are divided by their noise, known from the differences between folds.
 Clients have equal lengths: of their own signal, not of its noise. And similarity is that of different folds alone,
@@ -19,20 +20,21 @@ S_ij = Σ_{f≠g} ⟨X_f,i, X_g,j⟩, whose K − 1 leading directions are where
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cgpfl.contexts.evidence import FLOOR
+from cgpfl.contexts.evidence import FLOOR, hashed
 from cgpfl.contexts.kmeans import best_of, lloyd, members_of, prepare, seedings
 
-GRAM = 1024
-"""Clients up to which all their similarities are formed; of more, those of the coordinates."""
+SAMPLE = 512
+"""Clients up to which all of them are compared with each other; of more, that many drawn from them."""
 ALONE = 0.25
-"""ρ0 below which contexts say nothing about their members."""
+"""ρ0 of the others' mean below which contexts say nothing about their members."""
 SEARCHES = 8
 """k-means++ seedings for each K of the curve; the contexts that are used get more."""
 
@@ -74,25 +76,56 @@ def cross_fit(
     restarts: int = 50,
     ids: Array | None = None,
 ) -> CrossFit:
-    """Contexts of N clients from ``updates [F, N, p]``; ``heard [N]``: who was heard in every fold.
+    """Contexts of N clients from ``updates [F, N, p]``; ``heard [N]``: who was heard in every fold, of other samples.
 
     ``given``: K, or everybody's labels, where these are known. ``ids``: by which clients draw.
     """
-    folds, n, _ = updates.shape
     heard = heard.astype(jnp.float32)
+    known = jnp.asarray(given, jnp.int32) if isinstance(given, tuple) else None
+    number = given if isinstance(given, int) else max(given) + 1 if given else None
+    of = partial(_cross_fit, largest=largest, number=number, restarts=restarts)
+    n = updates.shape[1]
+    everybody = updates / scales(updates, heard)
+    if n <= SAMPLE:
+        found = of(updates, heard, key, known, ids)
+        joined = known if known is not None else nearest(everybody, heard, found.labels, largest)
+        return replace(found, labels=jnp.where(heard > 0, found.labels, joined))
+    # Of very many clients a sample says how many contexts there are, and where; everybody joins the nearest.
+    drawn = jnp.where(heard > 0, (hashed(jnp.arange(n), jax.random.bits(key, (), jnp.uint32)) >> 9).astype(float), -1.0)
+    at = jnp.sort(jax.lax.top_k(drawn, SAMPLE)[1])
+    some = of(updates[:, at], heard[at], key, None if known is None else known[at], at)
+    labels = nearest(everybody, heard, jnp.full(n, -1).at[at].set(some.labels), largest) if known is None else known
+    between, within, noise, trust = parts(whitened(updates, heard), labels, heard, largest)
+    k = jnp.where(some.alone, n, some.k)
+    return replace(some, k=k, labels=labels, between=between, within=within, noise=noise, trust=trust)
+
+
+def _cross_fit(
+    updates: Array,
+    heard: Array,
+    key: Array,
+    known: Array | None,
+    ids: Array | None,
+    *,
+    largest: int,
+    number: int | None,
+    restarts: int,
+) -> CrossFit:
+    """:func:`cross_fit` of all clients there are, with ``known`` contexts ``[N]`` or ``number`` of them."""
+    folds, n, _ = updates.shape
     x = whitened(updates, heard)
     slots, ks = largest, jnp.arange(1, largest + 1)
 
     def left_out(g: Array) -> tuple[Array, Array, Array]:
-        """Without fold ``g`` (from F on: without none) → products ``[Kmax + 1, N, 6]``, labels and costs of each K."""
+        """Without fold ``g`` (from F on: without none) → products ``[Kmax + 1, N, 8]``, labels and costs of each K."""
         used = (jnp.arange(folds) != g).astype(jnp.float32)
         scaled = x / lengths(x, used, heard)[:, None]
         frame = framed(scaled, used, heard, slots)
         target = scaled[jnp.minimum(g, folds - 1)]
 
         def at(k: Array) -> tuple[Array, Array, Array]:
-            if isinstance(given, tuple):
-                labels, cost = jnp.asarray(given, jnp.int32), jnp.float32(0)
+            if known is not None:
+                labels, cost = known, jnp.float32(0)
             else:
                 labels, cost = grouped(frame, jax.random.fold_in(key, g), k, slots, ids)
             return products(frame, target, labels, slots), labels, cost
@@ -104,16 +137,16 @@ def cross_fit(
     tries = -(-restarts // SEARCHES)  # of all the evidence, each with as many seedings as a fold left out has
     terms, labels, costs = jax.lax.map(left_out, jnp.arange(folds + tries))
     terms, without = terms[:folds], labels[:folds]
-    errors, shared, personal = predicted(terms)
+    errors, shared, personal, others = predicted(terms)
     score = errors.mean(axis=(0, 2))
-    k, alone = chosen(errors, shared, heard) if given is None else (_known(given), jnp.bool_(False))
-    at = k - 1
+    best, alone = chosen(errors, others, heard) if number is None else (jnp.int32(number), jnp.bool_(False))
+    at = best - 1
     final = jnp.where(alone, 0, labels[folds + jnp.argmin(costs[folds:, at]), at])
     agreement = jax.vmap(lambda each: rand_index(each, final, slots, heard))(without[:, at]).mean()
     between, within, noise, trust = parts(x, final, heard, slots)
     apart = errors - errors[:, jnp.argmin(score[:-1])][:, None]
     return CrossFit(
-        k=jnp.where(alone, n, k).astype(jnp.int32),
+        k=jnp.where(alone, n, best).astype(jnp.int32),
         alone=alone,
         labels=final.astype(jnp.int32),
         score=score,
@@ -129,30 +162,52 @@ def cross_fit(
 
 
 def placed(updates: Array, heard: Array, labels: Array, k: Array, slots: int) -> Array:
-    """Contexts ``[N]`` as k-means leaves them that starts from ``labels [N]``; who was not heard enough stays."""
+    """Contexts ``[N]`` as k-means leaves them that starts from ``labels [N]``."""
     heard = heard.astype(jnp.float32)
-    x = whitened(updates, heard)
+    found = labels
+    if updates.shape[1] <= SAMPLE:
+        x, every = whitened(updates, heard), jnp.ones(updates.shape[0])
+        frame = framed(x / lengths(x, every, heard)[:, None], every, heard, slots)
+        found, _ = grouped(frame, jax.random.key(0), k, slots, start=labels)
+    joined = nearest(updates / scales(updates, heard), heard, found, slots)
+    left = joined if updates.shape[1] > SAMPLE else jnp.where(heard > 0, found, joined)
+    return left.astype(labels.dtype)
+
+
+def nearest(x: Array, heard: Array, labels: Array, slots: int) -> Array:
+    """The context ``[N]`` whose mean is nearest to each client; ``labels [N]`` are the members so far, -1 = of none.
+
+    Means are of those ``heard``; who was not joins the nearest, too, by what little is known of it.
+    """
     every = jnp.ones(x.shape[0])
-    frame = framed(x / lengths(x, every, heard)[:, None], every, heard, slots)
-    found, _ = grouped(frame, jax.random.key(0), k, slots, start=labels)
-    return jnp.where(heard > 0, found, labels).astype(labels.dtype)
+    own = (x / lengths(x, every, heard)[:, None]).mean(axis=0)
+    members = jax.nn.one_hot(labels, slots) * heard[:, None]
+    sizes = members.sum(axis=0)
+    centres = _dot((members / jnp.maximum(sizes, 1.0)).T, own)
+    apart = jnp.square(centres).sum(axis=1) - 2 * _dot(own, centres.T)
+    return jnp.argmin(jnp.where(sizes > 0, apart, jnp.inf), axis=1).astype(jnp.int32)
 
 
 def whitened(updates: Array, heard: Array) -> Array:
-    """Each coordinate divided by the noise in it: how much a client's folds differ from one another."""
+    """Evidence of those heard, each coordinate divided by the noise in it."""
+    return updates * heard[:, None] / scales(updates, heard)
+
+
+def scales(updates: Array, heard: Array) -> Array:
+    """Noise of each coordinate ``[p]``: how much a client's folds differ from one another."""
     folds = updates.shape[0]
     apart = (updates - updates.mean(axis=0)) * heard[:, None]
     variance = jnp.square(apart).sum(axis=(0, 1)) / jnp.maximum(heard.sum() * (folds - 1), 1.0)
-    return updates * heard[:, None] / jnp.sqrt(variance + FLOOR * variance.mean() + 1e-30)
+    rounding = 1e-12 * jnp.square(updates * heard[:, None]).mean()  # what float32 cannot tell is noise at least
+    return jnp.sqrt(variance + FLOOR * variance.mean() + rounding + 1e-30)
 
 
 def signal_and_noise(x: Array, used: Array) -> tuple[Array, Array]:
     """Squared length of what repeats over the folds ``used [F]``, and of what does not in one fold. ``[N]`` each."""
     count = used.sum()
-    total = jnp.einsum("f,fnp->np", used, x)
-    each = jnp.einsum("f,fnp,fnp->n", used, x, x)
-    signal = (jnp.square(total).sum(axis=1) - each) / (count * (count - 1))
-    return signal, jnp.maximum(each / count - signal, 1e-12)
+    mean = jnp.einsum("f,fnp->np", used, x) / count
+    noise = jnp.einsum("f,fnp->n", used, jnp.square(x - mean)) / (count - 1)
+    return jnp.square(mean).sum(axis=1) - noise / count, jnp.maximum(noise, 1e-12)
 
 
 def lengths(x: Array, used: Array, heard: Array) -> Array:
@@ -180,14 +235,9 @@ def leading(x: Array, used: Array, weights: Array, r: int) -> Array:
     total = jnp.einsum("f,fnp->np", used, x)
     pairs = used.sum() * (used.sum() - 1)
     r = min(r, n, p)
-    if n <= GRAM:
-        similar = _dot(total, total.T) - jnp.einsum("f,fip,fjp->ij", used, x, x, precision="highest")
-        values, vectors = jnp.linalg.eigh(root * similar / pairs * root.T)
-        places = vectors * jnp.sqrt(jnp.maximum(values, 0.0)) / jnp.where(root > 0, root, 1.0)
-    else:
-        scaled = jnp.einsum("f,fip,ip,fiq->pq", used, x, root**2 * jnp.ones((1, p)), x, precision="highest")
-        _, vectors = jnp.linalg.eigh(_dot((total * root).T, total * root) - scaled)
-        places = _dot(total / used.sum(), vectors)
+    similar = _dot(total, total.T) - jnp.einsum("f,fip,fjp->ij", used, x, x, precision="highest")
+    values, vectors = jnp.linalg.eigh(root * similar / pairs * root.T)
+    places = vectors * jnp.sqrt(jnp.maximum(values, 0.0)) / jnp.where(root > 0, root, 1.0)
     return places[:, ::-1][:, :r]
 
 
@@ -205,39 +255,54 @@ def grouped(
 
 
 def products(frame: Frame, target: Array, labels: Array, slots: int, alone: bool = False) -> Array:
-    """Inner products ``[N, 6]`` of c, a − c and the target b: cc, oo, co, bc, bo, bb, by the clients' weights."""
+    """Inner products ``[N, 8]`` of c, o = a − c, d = b − c and e: cc, oo, co, dc, do, dd, be, ee, by clients' weights.
+
+    The target b is near c where noise is small: float32 would leave nothing of a difference of products with b. e is
+    c without the client itself: what the others of its context say, 0 where there are none.
+    """
     own = frame.own
     if alone:
-        centre = own
+        centre, mass = own, frame.weights
     else:
         members = jax.nn.one_hot(labels, slots) * frame.weights[:, None]
-        centre = _dot((members / jnp.maximum(members.sum(axis=0), 1e-30)).T, own)[labels]
-    rest = own - centre
-    pairs = ((centre, centre), (rest, rest), (centre, rest), (target, centre), (target, rest), (target, target))
+        sizes = members.sum(axis=0)
+        centre, mass = _dot((members / jnp.maximum(sizes, 1e-30)).T, own)[labels], sizes[labels]
+    rest, off = own - centre, target - centre
+    others = mass - frame.weights
+    has = others > 1e-3 * frame.weights
+    share = jnp.where(has, frame.weights / jnp.where(has, others, 1.0), 0.0)
+    without = jnp.where(has[:, None], centre - share[:, None] * rest, 0.0)
+    pairs = [(centre, centre), (rest, rest), (centre, rest), (off, centre), (off, rest), (off, off)]
+    pairs += [(target, without), (without, without)]
     return jnp.stack([jnp.sum(a * b, axis=1) for a, b in pairs], axis=1) * frame.weights[:, None]
 
 
-def predicted(terms: Array) -> tuple[Array, Array, Array]:
-    """Errors ``[F, K, N]`` (their mean is the score), ρ0 ``[K]`` and ρ2 ``[K]`` from products ``[F, K, N, 6]``."""
+def predicted(terms: Array) -> tuple[Array, Array, Array, Array]:
+    """Errors ``[F, K, N]`` (their mean is the score), ρ0, ρ2 and ρ0 of the others ``[K]``, from :func:`products`."""
     total = terms.sum(axis=(0, 2))
-    shared = jnp.clip(total[:, 3] / jnp.maximum(total[:, 0], 1e-30), 0.0, 1.0)
+    # Σ⟨c, o⟩ = 0, c being the mean: ρ0 = Σ⟨b, c⟩/Σ⟨c, c⟩ and ρ2 = Σ⟨b, o⟩/Σ⟨o, o⟩ do not depend on each other.
+    less = jnp.clip(-total[:, 3] / jnp.maximum(total[:, 0], 1e-30), 0.0, 1.0)  # 1 − ρ0
     personal = jnp.clip(total[:, 4] / jnp.maximum(total[:, 1], 1e-30), 0.0, 1.0)
-    personal = jnp.where(total[:, 1] > 1e-6 * total[:, 0], personal, 0.0)
-    r, s = shared[:, None], personal[:, None]
-    cc, oo, co, bc, bo, bb = (terms[..., i] for i in range(6))
-    errors = bb - 2 * (r * bc + s * bo) + r**2 * cc + 2 * r * s * co + s**2 * oo
-    return errors / jnp.maximum(bb[:, :1].sum(), 1e-30) * bb[:, 0].size, shared, personal
+    personal = jnp.where(total[:, 1] > 1e-12 * total[:, 0], personal, 0.0)  # of rounding alone: everybody is a context
+    r, s = less[:, None], personal[:, None]
+    cc, oo, co, dc, do, dd = (terms[..., i] for i in range(6))
+    errors = dd + 2 * (r * dc - s * do) + r**2 * cc - 2 * r * s * co + s**2 * oo
+    nothing = (dd + 2 * dc + cc)[:, 0]  # ⟨b, b⟩: the error of predicting nothing
+    others = total[:, 6] / jnp.maximum(total[:, 7], 1e-30)
+    return errors / jnp.maximum(nothing.sum(), 1e-30) * nothing.size, 1.0 - less, personal, others
 
 
-def chosen(errors: Array, shared: Array, heard: Array) -> tuple[Array, Array]:
-    """(K̂, whether everybody stands alone) from errors ``[F, Kmax + 1, N]`` and ρ0 ``[Kmax + 1]``."""
+def chosen(errors: Array, others: Array, heard: Array) -> tuple[Array, Array]:
+    """(K̂, whether everybody stands alone) from errors ``[F, Kmax + 1, N]`` and the others' ρ0 ``[Kmax + 1]``."""
     each = errors[:, :-1]
-    gain = each[:, :, None] - each[:, None]  # [F, K, J, N]: what J gains over K
-    folds, most = each.shape[0], each.shape[1]
-    se = _standard_error(gain.reshape(folds, most * most, -1), heard).reshape(most, most)
-    better = (gain.mean(axis=(0, 3)) > se) & (jnp.arange(most)[None] > jnp.arange(most)[:, None])
-    k = jnp.argmin(better.any(axis=1)) + 1
-    return k, shared[k - 1] < ALONE
+    ks = jnp.arange(each.shape[1])
+
+    def beaten(k: Array) -> Array:
+        gain = each[:, k][:, None] - each  # [F, J, N]: what J gains over K
+        return ((gain.mean(axis=(0, 2)) > _standard_error(gain, heard)) & (ks > k)).any()
+
+    k = jnp.argmin(jax.lax.map(beaten, ks)) + 1
+    return k, (others[k - 1] < ALONE) & (heard.sum() > 1)
 
 
 def parts(x: Array, labels: Array, heard: Array, slots: int) -> tuple[Array, Array, Array, Array]:
@@ -283,10 +348,6 @@ def rand_index(a: Array, b: Array, slots: int, weights: Array) -> Array:
     expected = first * second / jnp.maximum(whole, 1.0)
     most = (first + second) / 2
     return jnp.where(most - expected > 1e-6, (both - expected) / jnp.maximum(most - expected, 1e-6), 1.0)
-
-
-def _known(given: tuple[int, ...] | int) -> Array:
-    return jnp.int32(given if isinstance(given, int) else max(given) + 1)
 
 
 def _dimensions(inside: Array, heard: Array) -> Array:

@@ -45,11 +45,11 @@ class Evidence:
         """How often each client has answered, ``[N]``."""
         return self.counts.sum(axis=0)
 
-    def means(self) -> tuple[Array, Array]:
-        """(updates ``[F, N, p]``, common part included; which clients were heard in every fold ``[N]``)."""
+    def means(self) -> Array:
+        """Updates ``[F, N, p]``, common part included."""
         own = self.sums / jnp.maximum(self.counts, 1.0)[..., None]
         shared = self.common / jnp.maximum(self.rounds, 1.0)[:, None]
-        return own + shared[:, None, :], (self.counts > 0).all(axis=0)
+        return own + shared[:, None, :]
 
 
 def width(folds: int, clients: int, dimension: int) -> int:
@@ -108,7 +108,8 @@ def sketched(evidence: Evidence, rows: Array) -> Array:
     n, d = rows.shape
     p = evidence.sums.shape[-1]
     variance = jnp.square(evidence.spread)
-    scale = 1.0 / jnp.sqrt(variance + FLOOR * variance.mean() + 1e-30)
+    known = variance.any()  # not yet while rounds had one answer each: there is nothing to compare then
+    scale = jnp.where(known, 1.0 / jnp.sqrt(variance + FLOOR * variance.mean() + 1e-30), 0.0)
     bits = hashed(jnp.arange(d, dtype=jnp.uint32), evidence.signs[0])
     signs = jnp.where(bits & 1, 1.0, -1.0)
     return jnp.pad(rows * (scale * signs), ((0, 0), (0, -d % p))).reshape(n, -1, p).sum(axis=1)

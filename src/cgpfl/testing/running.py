@@ -18,7 +18,7 @@ from cgpfl.engine.reference import simulate_loop
 from cgpfl.engine.together import Run, Together
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.records import Records
-from cgpfl.testing.suite import CLIENTS, ROUNDS, SEED, SETTINGS, Suite, equal, plain
+from cgpfl.testing.suite import CLIENTS, SEED, SETTINGS, Suite, equal, plain
 from cgpfl.tree import nbytes
 
 
@@ -68,7 +68,7 @@ def deterministic(suite: Suite) -> None:
 
 def loop(suite: Suite) -> None:
     """All clients in one program = one client after the other."""
-    server, clients, records = simulate_loop(suite.method, suite.data, suite.model, **SETTINGS)
+    server, clients, records = simulate_loop(suite.method, suite.data, suite.model, **suite.settings)
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *clients)
     state, ours = suite.whole
     pairs = {"server": (state.server, server), "clients": (state.clients, stacked), "records": (ours, records)}
@@ -85,8 +85,9 @@ def permutation(suite: Suite) -> None:
     moved = aggregate(server, *jax.tree.map(lambda v: v[at], (uploads, cohort)), jax.random.key(0))
     suite.close("permutation", "what is sent after uploads in another order", suite.sent(listed), suite.sent(moved))
     _, permuted = suite.run(suite.data.permute(order))
+    servers = suite.method.report(server).keys() - {"context"}  # what a server tells of clients goes by their ids
     for name, value in suite.whole[1].items():
-        each = value.ndim == 2 and value.shape[1] == CLIENTS
+        each = name not in servers and value.ndim == 2 and value.shape[1] == CLIENTS
         expected = value[:, order] if each else value
         suite.close("permutation", f"{name} with the clients in another order", expected, permuted[name])
 
@@ -127,15 +128,15 @@ def sweep(suite: Suite) -> None:
     floats = [f.name for f in dataclasses.fields(suite.method) if f.metadata.get("kind") is float]
     if any(isinstance(getattr(suite.method, name), float) for name in floats) and not leaves:
         suite.fail("sweep", "its float hyper-parameters are no pytree leaves; use @cgpfl.algorithm")
-    settings = {k: v for k, v in SETTINGS.items() if k != "seed"}
+    settings = {k: v for k, v in suite.settings.items() if k != "seed"}
     other = jax.tree.unflatten(structure, [0.9 * v for v in leaves])
     runs = [Run(suite.method, suite.data, SEED), Run(other, suite.data, SEED)]
     together = Together(runs, suite.model, **settings)
-    state, records, due = together.advance(together.start(), 0, ROUNDS)
+    state, records, due = together.advance(together.start(), 0, suite.rounds)
     parts = together.split(state, records, due)
     suite.close("sweep", "a run among several in one program", suite.whole[1], parts[0][0])
-    alone = Simulation(other, suite.data, suite.model, **SETTINGS)
-    _, expected, _ = alone.advance(alone.start(), 0, ROUNDS)
+    alone = Simulation(other, suite.data, suite.model, **suite.settings)
+    _, expected, _ = alone.advance(alone.start(), 0, suite.rounds)
     suite.close("sweep", "a run with other hyper-parameters among several", expected, parts[1][0])
 
 
@@ -147,7 +148,7 @@ def resume(suite: Suite) -> None:
         folder = MethodFolder(Path(place) / "method")
         folder.save(state, {"round": 2, "records": 0}, Records())
         loaded, _, _ = folder.load(simulation.shapes())
-    end, _, _ = simulation.advance(loaded, 2, ROUNDS)
+    end, _, _ = simulation.advance(loaded, 2, suite.rounds)
     if not equal(end, suite.whole[0]):
         suite.fail("resume", "a run that was saved, loaded and continued ends otherwise than one never stopped")
 

@@ -14,12 +14,14 @@ import numpy as np
 from cgpfl.algorithms import Cohort, Task, replace
 from cgpfl.data import FederatedData
 from cgpfl.engine import Simulation, State
-from cgpfl.engine.problem import Arrays, RoundKeys, client_keys, round_keys, with_public
+from cgpfl.engine.problem import Arrays, RoundKeys, client_keys, cohort_size, round_keys, with_public
 from cgpfl.errors import CgpflError
 from cgpfl.models import as_model
 
 CLIENTS, ROUNDS, SEED = 6, 5, 3
 SETTINGS: dict[str, Any] = {"rounds": ROUNDS, "participation": 0.7, "dropout": 0.3, "seed": SEED}
+LONGER = (10, 15, 20)
+"""Rounds of a method that says its settings need more."""
 TOLERANCE = 2e-3
 
 
@@ -76,13 +78,28 @@ class Suite:
 
     def __init__(self, method: Any, name: str) -> None:
         # Few clients and rounds: what a method does only with more of them should happen here, too.
-        small = {"contexts": 2, "warmup": 1}
+        small = {"contexts": 2, "folds": 3, "warmup": 3 if hasattr(method, "folds") else 1}
         given: dict[str, Any] = {k: getattr(method, k, None) for k in small}
         less = {k: v for k, v in small.items() if type(given[k]) is int and given[k] > v}
         self.method: Any = replace(method, less) if less and dataclasses.is_dataclass(method) else method
         self.name = name
         self.data = tiny_federation()
         self.model = as_model("mlr", self.data.shape, self.data.classes)
+        self.rounds = next((t for t in (ROUNDS, *LONGER) if self._fits(t)), ROUNDS)
+
+    def _fits(self, rounds: int) -> bool:
+        """Whether the method's settings fit so many rounds."""
+        answers = rounds * cohort_size(SETTINGS["participation"], CLIENTS) * (1 - SETTINGS["dropout"])
+        try:
+            getattr(self.method, "check", lambda *run: None)(CLIENTS, answers, rounds)
+        except CgpflError:
+            return False
+        return True
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of its runs."""
+        return {**SETTINGS, "rounds": self.rounds}
 
     def fail(self, check: str, why: str) -> NoReturn:
         """Say what was broken."""
@@ -90,12 +107,12 @@ class Suite:
 
     def simulation(self, data: FederatedData | None = None, seed: int = SEED) -> Simulation:
         """The method in the engine."""
-        return Simulation(self.method, data or self.data, self.model, **{**SETTINGS, "seed": seed})
+        return Simulation(self.method, data or self.data, self.model, **{**self.settings, "seed": seed})
 
     def run(self, data: FederatedData | None = None, seed: int = SEED) -> tuple[State, dict[str, np.ndarray]]:
         """All rounds → (state, records)."""
         simulation = self.simulation(data, seed)
-        state, records, _ = simulation.advance(simulation.start(), 0, ROUNDS)
+        state, records, _ = simulation.advance(simulation.start(), 0, self.rounds)
         if int(state.diverged) >= 0:
             self.fail("contract", f"not finite in round {int(state.diverged) + 1} of a tiny problem; lower its rates")
         return state, records
@@ -108,7 +125,7 @@ class Suite:
     def work(self, server: Any, clients: Any, x: Any, y: Any) -> Work:
         """One more round from the states (server, clients); see :func:`everyone`."""
         simulation = self.simulation()
-        of_round = round_keys(simulation.keys, ROUNDS)
+        of_round = round_keys(simulation.keys, self.rounds)
         work: Work = everyone(self.method, simulation.task, simulation.arrays, of_round, server, clients, x, y)
         return work
 

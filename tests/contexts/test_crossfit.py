@@ -1,0 +1,402 @@
+"""Contexts by cross-fitting on evidence that was made: X[f, i] = common + centre of i's context + i's own + noise."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans as Oracle
+from sklearn.metrics import adjusted_rand_score
+
+from cgpfl.contexts import cross_fit, crossfit, placed
+from cgpfl.contexts.crossfit import chosen, rand_index, signal_and_noise
+from cgpfl.contexts.evidence import FLOOR
+
+FOLDS, MOST, PLACES, P = 5, 6, 40, 30
+
+
+def made(sizes, seed=0, *, own=0.0, noise=1.0, apart=1.0, common=1.0, folds=FOLDS):
+    """(X [F, N, P], labels [N], X without noise [N, P]); ``noise`` is one number or one for each client."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    pure = common * rng.standard_normal(P) + apart * rng.standard_normal((len(sizes), P))[labels]
+    pure = pure + own * rng.standard_normal((len(labels), P))
+    spread = np.broadcast_to(noise, len(labels))[:, None]
+    return pure + spread * rng.standard_normal((folds, len(labels), P)), labels, pure
+
+
+@partial(jax.jit, static_argnames=("largest", "given"))
+def program(x, heard, key, ids, largest, given=None):
+    return cross_fit(x, heard, key, largest=largest, given=given, ids=ids, restarts=16)
+
+
+def found(x, seed=0, ids=None, garbage=50.0):
+    """Cross-fitted in one program for all sizes: 40 places, and who is not there was not heard."""
+    n = x.shape[1]
+    x = np.concatenate([x, garbage * np.ones((FOLDS, PLACES - n, P))], axis=1)
+    heard = np.arange(PLACES) < n
+    ids = np.arange(PLACES) if ids is None else np.concatenate([ids, np.arange(n, PLACES)])
+    fit = program(jnp.asarray(x, jnp.float32), jnp.asarray(heard), jax.random.key(seed), jnp.asarray(ids), MOST)
+    assert 0 <= int(fit.labels.min()) <= int(fit.labels.max()) < MOST  # who was not heard, too
+    return jax.tree.map(np.asarray, fit), np.asarray(fit.labels)[:n]
+
+
+@pytest.mark.parametrize(
+    "sizes", [(4, 4), (10, 10), (4, 4, 4), (13, 13, 13), (4,) * 5, (8,) * 5, (25, 8, 5), (20, 10, 6, 4)]
+)
+def test_groups_are_found_as_they_are(sizes):
+    """K and every label, equal groups of four on and unequal ones."""
+    for seed in range(2):
+        x, truth, _ = made(sizes, seed)
+        fit, labels = found(x, seed)
+        assert fit.k == len(sizes)
+        assert not fit.alone
+        assert adjusted_rand_score(truth, labels) == 1.0
+        assert fit.agreement > 0.95
+
+
+@pytest.mark.parametrize(("noise", "times"), [(1.0, 20), (1e-3, 5), (1e-5, 5)])
+def test_clients_that_are_alike_are_one_context(noise, times):
+    """At least 19 times in 20; also where noise is tiny: many samples, few parameters. Float32 must not make groups."""
+    ks = [int(found(made((20,), seed, noise=noise)[0], seed)[0].k) for seed in range(times)]
+    assert ks.count(1) >= 0.95 * times, ks
+
+
+def test_alike_but_for_their_noise():
+    """Sizes from 5 to 500 samples are noise with a variance a hundredfold: neither contexts nor trust come of it."""
+    noise = np.geomspace(0.3, 3, 30)
+    ks = [int(found(made((30,), seed, noise=noise)[0], seed)[0].k) for seed in range(10)]
+    assert ks.count(1) >= 9, ks
+
+
+def test_noise_that_differs_a_hundredfold_hides_no_context():
+    for seed in range(3):
+        noise = np.random.default_rng(seed).permutation(np.geomspace(0.2, 2, 36))
+        x, truth, _ = made((12, 12, 12), seed, noise=noise, apart=1.5)
+        fit, labels = found(x, seed)
+        assert fit.k == 3
+        assert adjusted_rand_score(truth, labels) == 1.0
+
+
+def alone(seed, n=40, noise=1.0):
+    """Nothing in common: the shared model has gone to where clients' updates cancel."""
+    rng = np.random.default_rng(seed)
+    own = rng.standard_normal((n, P))
+    return own - own.mean(axis=0) + noise * rng.standard_normal((FOLDS, n, P))
+
+
+def test_everybody_alone():
+    """However much noise there is: what a client says of itself does not count."""
+    for noise in (0.1, 1.0, 3.0):
+        for seed in range(3):
+            fit, labels = found(alone(seed, noise=noise), seed)
+            assert fit.alone
+            assert fit.k == PLACES
+            assert not labels.any()
+            assert fit.trust.mean() > (0.5 if noise < 2 else 0.1)
+
+
+def test_alone_is_not_what_differs_and_has_much_in_common():
+    """Clients with differences of their own beside a common part as large are one context (by chance two), never N."""
+    for seed in range(5):
+        fit, _ = found(made((1,) * 30, seed)[0], seed)
+        assert not fit.alone
+        assert fit.k <= 2
+        assert fit.trust[:30].mean() > 0.7
+
+
+def test_nobody_heard_is_one_context_and_no_trust():
+    x, _, _ = made((12,), 0)
+    fit = program(jnp.asarray(x, jnp.float32), jnp.zeros(12), jax.random.key(0), jnp.arange(12), 3)
+    assert (int(fit.k), bool(fit.alone)) == (1, False)
+    assert not fit.trust.any()
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(fit))
+
+
+def truth_of(pure, labels, noise):
+    """Squared lengths between contexts, inside, and of noise in the mean of F folds, of what was really drawn."""
+    n = len(labels)
+    centres = np.stack([pure[labels == k].mean(axis=0) for k in range(labels.max() + 1)])
+    sizes = np.bincount(labels)
+    inside = ((pure - centres[labels]) ** 2).sum(axis=1) / (1 - 1 / sizes[labels])
+    between = ((centres - pure.mean(axis=0)) ** 2).sum(axis=1)[labels]
+    parts = np.array([between.sum() / n, inside.sum() / n, P * noise**2 / FOLDS])
+    return parts / parts.sum(), inside
+
+
+@pytest.mark.parametrize("own", [0.5, 1.0])
+def test_shares_trust_and_rho2_are_those_of_the_truth(own):
+    """Three contexts of twelve with differences inside. Common is large: clients' lengths are nearly equal.
+
+    signal: τ² in each of P coordinates, noise: σ² = 1. Squared lengths of P coordinates have a relative variance of
+    about (2τ⁴ + 4τ²σ²/F + 2σ⁴/F(F − 1))/(Pτ⁴) for one client; trust takes τ² less two standard errors of their mean.
+    """
+    x, labels, pure = made((12, 12, 12), 3, own=own, apart=2.0, common=5.0)
+    fit, ours = found(x)
+    assert adjusted_rand_score(labels, ours) == 1.0
+    (between, within, noise), _ = truth_of(pure, labels, 1.0)
+    assert fit.between + fit.within + fit.noise == pytest.approx(1.0, abs=1e-5)
+    each = np.sqrt((2 * own**4 + 4 * own**2 / FOLDS + 2 / (FOLDS * (FOLDS - 1))) / P) / own**2
+    se = each / np.sqrt(36)
+    assert fit.within == pytest.approx(within, rel=3 * se + 0.06)  # 0.06: of lengths, and of the whitening
+    assert fit.noise == pytest.approx(noise, rel=0.1)
+    assert fit.between == pytest.approx(between, rel=0.1)
+    ours_of = 1 / (1 + 1 / (FOLDS - 1) / own**2)
+    assert fit.personal[fit.k - 1] == pytest.approx(ours_of, abs=3 * se * ours_of * (1 - ours_of) + 0.04)
+    trust = fit.trust[:36]
+    low, high = (t / (t + 1 / FOLDS) for t in (own**2 * (1 - 5 * se), own**2 * (1 + se)))
+    assert low - 0.03 < np.median(trust) < high + 0.03
+    assert (fit.trust[36:] == 0).all()  # nobody's
+
+
+def test_no_trust_where_clients_do_not_differ_inside():
+    fits = [found(made((10, 10, 10), seed, apart=2.0)[0], seed)[0] for seed in range(10)]
+    trusted = np.array([fit.trust[:30] for fit in fits])
+    assert (trusted > 0.05).mean() < 0.02
+    assert np.mean([fit.within for fit in fits]) < 0.02
+
+
+def test_a_stranger_is_trusted_and_its_context_is_not():
+    """One client of twenty that differs from all: not enough for a context; its own model is its best."""
+    x, _, _ = made((20,), 1, noise=0.7)
+    x[:, 7] += np.random.default_rng(9).standard_normal(P)
+    fit, _ = found(x)
+    if fit.k == 1:
+        assert fit.trust[7] > 0.7
+        assert np.delete(fit.trust[:20], 7).max() < 0.2
+    else:
+        assert (fit.labels[:20] == fit.labels[7]).sum() == 1
+
+
+@pytest.mark.parametrize("sizes", [(20,), (10, 10), (25, 8, 5)])
+def test_units_do_not_matter(sizes):
+    for scale in (1e-3, 1e3):
+        x, _, _ = made(sizes, 4)
+        (one, labels), (other, scaled) = found(x), found(scale * x, garbage=1.0)
+        assert one.k == other.k
+        np.testing.assert_array_equal(labels, scaled)
+        np.testing.assert_allclose(one.score, other.score, rtol=1e-3)
+        np.testing.assert_allclose(one.trust, other.trust, atol=1e-3)
+
+
+def test_another_order_of_clients():
+    """With their ids the very same result; with other draws the same partition where groups are clear."""
+    order = np.random.default_rng(0).permutation(38)
+    x, truth, _ = made((25, 8, 5), 5)
+    (one, labels), (other, moved) = found(x), found(x[:, order], ids=order)
+    np.testing.assert_array_equal(labels[order], moved)
+    np.testing.assert_allclose(one.score, other.score, rtol=1e-4)
+    np.testing.assert_allclose(one.trust[:38][order], other.trust[:38], atol=1e-4)
+    fit, fresh = found(x[:, order], seed=11)
+    assert fit.k == 3
+    assert adjusted_rand_score(truth[order], fresh) == 1.0
+
+
+def test_who_was_not_heard_has_no_influence():
+    x, _, _ = made((10, 10), 6, own=0.3)
+    (one, labels), (other, same) = found(x, garbage=1.0), found(x, garbage=-1e4)
+    for name in ("k", "score", "error", "shared", "personal", "agreement", "between", "within", "noise", "trust"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    np.testing.assert_array_equal(labels, same)
+
+
+def test_who_was_not_heard_enough_joins_the_nearest():
+    """By what is known of it: here everything, but of samples that repeat."""
+    x, truth, _ = made((10, 10, 10), 2)
+    heard = np.ones(40, bool)
+    heard[[0, 15, 29]] = heard[30:] = False
+    x = np.concatenate([x, np.zeros((FOLDS, 10, P))], axis=1)
+    fit = program(jnp.asarray(x, jnp.float32), jnp.asarray(heard), jax.random.key(0), jnp.arange(40), MOST)
+    assert int(fit.k) == 3
+    assert adjusted_rand_score(truth, fit.labels[:30]) == 1.0
+    assert not np.asarray(fit.trust)[~heard].any()
+
+
+TWELVE = tuple(np.repeat([2, 0, 1], 4).tolist())
+
+
+def twelve(given, x):
+    return program(jnp.asarray(x, jnp.float32), jnp.ones(12), jax.random.key(0), jnp.arange(12), 3, given)
+
+
+def by_loops(x, labels):
+    """ρ0, ρ2, the score and its errors for known contexts, from the module's words, client by client in float64."""
+    folds, n, _ = x.shape
+    variance = np.mean([x[:, i].var(axis=0, ddof=1) for i in range(n)], axis=0)
+    x = x / np.sqrt(variance + FLOOR * variance.mean())
+
+    def alike(x, used):
+        """Squared length of what repeats, and of what does not, of one client."""
+        pairs = [x[f] @ x[g] for f in used for g in used if f != g]
+        return np.mean(pairs), np.mean([x[f] @ x[f] for f in used]) - np.mean(pairs)
+
+    predictions, targets, weights = [], [], []
+    for g in range(folds):
+        used = [f for f in range(folds) if f != g]
+        signal = np.array([alike(x[:, i], used)[0] for i in range(n)])
+        scaled = x / np.sqrt(np.maximum(signal, np.median(signal) / 4))[:, None]
+        apart = scaled - scaled.mean(axis=1, keepdims=True)
+        ours = [alike(apart[:, i], used) for i in range(n)]
+        usual = max(np.median([s for s, _ in ours]), 1e-3 * np.median([v for _, v in ours]))
+        w = np.array([1 / (v / len(used) + usual) for _, v in ours])
+        w = w / w.mean()
+        a = scaled[used].mean(axis=0)
+        c = np.stack([np.average(a[labels == labels[i]], axis=0, weights=w[labels == labels[i]]) for i in range(n)])
+        predictions.append((c, a - c))
+        targets.append(scaled[g])
+        weights.append(w)
+    fold_client = [(f, i) for f in range(folds) for i in range(n)]
+
+    def least_squares(part):
+        top = sum(weights[f][i] * (targets[f][i] @ predictions[f][part][i]) for f, i in fold_client)
+        return top / sum(weights[f][i] * (predictions[f][part][i] @ predictions[f][part][i]) for f, i in fold_client)
+
+    rho0, rho2 = (np.clip(least_squares(part), 0, 1) for part in (0, 1))
+    errors = np.zeros((folds, n))
+    for f, i in fold_client:
+        left = targets[f][i] - rho0 * predictions[f][0][i] - rho2 * predictions[f][1][i]
+        errors[f, i] = weights[f][i] * (left @ left)
+    nothing = sum(weights[f][i] * (targets[f][i] @ targets[f][i]) for f, i in fold_client)
+    return rho0, rho2, errors.sum() / nothing
+
+
+def test_the_score_is_what_loops_say():
+    x, _, _ = made((4, 4, 4), 7, own=0.5, noise=np.geomspace(0.5, 2, 12))
+    fit = twelve(TWELVE, x)
+    rho0, rho2, score = by_loops(x.astype(np.float32).astype(float), np.array(TWELVE))
+    np.testing.assert_allclose(fit.shared[:3], rho0, rtol=1e-4)
+    np.testing.assert_allclose(fit.personal[:3], rho2, rtol=1e-4)
+    np.testing.assert_allclose(fit.score[:3], score, rtol=1e-4)
+    assert 0.3 < rho2 < 0.9 < rho0 < 1
+    lonely = by_loops(x.astype(np.float32).astype(float), np.arange(12))
+    np.testing.assert_allclose(fit.score[3], lonely[2], rtol=1e-4)
+    np.testing.assert_allclose(fit.shared[3], lonely[0], rtol=1e-4)
+
+
+def test_contexts_that_are_given_are_kept():
+    x, truth, _ = made((4, 4, 4), 8, apart=2.0)
+    labels = twelve(TWELVE, x)
+    np.testing.assert_array_equal(labels.labels, TWELVE)
+    assert int(labels.k) == 3
+    number = twelve(3, x)
+    assert int(number.k) == 3
+    assert adjusted_rand_score(truth, number.labels) == 1.0
+    np.testing.assert_allclose(number.score[2], labels.score[2], rtol=1e-4)
+    for alike in (made((12,), 0)[0], made((1,) * 12, 0, common=0.0)[0]):  # K is what was said, also where it is wrong
+        fit = twelve(3, alike)
+        assert int(fit.k) == 3
+        assert not bool(fit.alone)
+        assert len(np.unique(fit.labels)) == 3
+
+
+def test_without_noise_contexts_are_k_means():
+    """K given and every fold the same: scikit-learn's partition."""
+    for seed in range(5):
+        x, _, pure = made((5, 4, 3), seed, own=0.4, noise=0.0, common=5.0)
+        fit = twelve(3, x)
+        oracle = Oracle(3, n_init=20, random_state=0).fit(pure / np.linalg.norm(pure, axis=1, keepdims=True))
+        assert adjusted_rand_score(oracle.labels_, fit.labels) == 1.0
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(fit))
+        assert float(fit.trust.min()) > 0.99  # all that is seen is there
+
+
+def test_evidence_without_any_signal_is_finite():
+    for x in (np.zeros((FOLDS, 12, P)), np.ones((FOLDS, 12, P)), 1e6 * np.ones((FOLDS, 12, P))):
+        fit = twelve(3, x)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(fit))
+
+
+@pytest.fixture
+def samples_of_24(monkeypatch):
+    """Very many clients are more than 24."""
+    monkeypatch.setattr(crossfit, "SAMPLE", 24)
+    program.clear_cache()
+    yield
+    program.clear_cache()
+
+
+def test_a_sample_of_very_many_clients_says_where_everybody_belongs(samples_of_24):
+    for (sizes, own), k in {((16, 12, 10), 0.0): 3, ((20, 18), 0.3): 2, ((38,), 0.0): 1}.items():
+        x, truth, _ = made(sizes, 9, own=own)
+        fit, labels = found(x)
+        assert fit.k == k
+        assert adjusted_rand_score(truth, labels) == 1.0
+        assert fit.trust.shape == (PLACES,)
+        assert (fit.trust[38:] == 0).all()
+        (between, _, _), _ = truth_of(x.mean(axis=0), truth, 1.0)  # of everybody, not of the sample
+        assert fit.between == pytest.approx(between, abs=0.15)
+    assert found(alone(0, noise=1.5))[0].k == PLACES
+
+
+def mend(x, heard, labels, k, slots):
+    return jax.jit(placed, static_argnames="slots")(
+        jnp.asarray(x, jnp.float32), jnp.asarray(heard), jnp.asarray(labels), jnp.int32(k), slots=slots
+    )
+
+
+@pytest.mark.parametrize("most", [512, 10])
+def test_going_on_from_contexts_mends_them(most, monkeypatch):
+    """k-means from labels of which some are wrong: they are put right; who was not heard joins the nearest."""
+    monkeypatch.setattr(crossfit, "SAMPLE", most)
+    x, truth, _ = made((8, 8, 8), 10)
+    wrong, heard = truth.copy(), np.ones(24)
+    wrong[[0, 9]] = 2
+    wrong[20], heard[20] = 0, 0
+    np.testing.assert_array_equal(mend(x, heard, wrong, 3, 12), truth)
+
+
+def test_signal_and_noise_by_hand():
+    """Two folds, one client: (3, 1) and (1, 1). Repeats: ⟨(3, 1), (1, 1)⟩ = 4; the rest of (10 + 2)/2 is noise."""
+    x = jnp.asarray([[[3.0, 1.0]], [[1.0, 1.0]], [[100.0, 0.0]]])
+    signal, noise = signal_and_noise(x, jnp.asarray([1.0, 1.0, 0.0]))
+    np.testing.assert_allclose(signal, [4.0])
+    np.testing.assert_allclose(noise, [2.0])
+
+
+def test_agreement_is_scikit_learns():
+    rng = np.random.default_rng(0)
+    index = jax.jit(partial(rand_index, slots=4))
+    for _ in range(20):
+        a, b = rng.integers(0, 4, (2, 15))
+        b = np.where(rng.random(15) < 0.5, a, b)
+        away = (np.arange(15) >= 12).astype(float)
+        ours = index(jnp.asarray(a), jnp.asarray(b), weights=jnp.asarray(1 - away))
+        assert float(ours) == pytest.approx(adjusted_rand_score(a[:12], b[:12]), abs=1e-5)
+    one, other = jnp.zeros(6, int), jnp.asarray([0, 0, 0, 1, 1, 1])
+    assert [float(index(x, y, weights=jnp.ones(6))) for x, y in ((one, one), (one, other), (other, other))] == [1, 0, 1]
+
+
+def test_the_standard_error_by_hand():
+    """Two folds, three clients. Means of clients 1, 2, 6: sd √7, of their mean √(7/3). Of folds 1 and 5: sd √8, √4 = 2.
+
+    A client not heard is a 0 among four: the sum over three of four, and the folds' means are 3/4 of what they were.
+    """
+    values = jnp.asarray([[[0.0, 1.0, 2.0]], [[2.0, 3.0, 10.0]]])
+    np.testing.assert_allclose(crossfit._standard_error(values, jnp.ones(3)), [2.0], rtol=1e-6)
+    level = jnp.asarray([[[1.0, 2.0, 6.0]], [[1.0, 2.0, 6.0]]])
+    np.testing.assert_allclose(crossfit._standard_error(level, jnp.ones(3)), [np.sqrt(7 / 3)], rtol=1e-6)
+    more = jnp.concatenate([level, jnp.zeros((2, 1, 1))], axis=2)
+    one_away = crossfit._standard_error(more, jnp.asarray([1.0, 1, 1, 0]))
+    np.testing.assert_allclose(one_away, [0.75 * np.sqrt(7 / 3)], rtol=1e-6)
+
+
+def choice(means, wobble, shared=(1.0,) * 5):
+    """Errors of K = 1..4 and N with these means; clients' differ by ± ``wobble`` in turn, the same in each fold."""
+    signs = np.array([1, -1, 1, -1])
+    errors = np.asarray(means)[None, :, None] + np.asarray(wobble)[None, :, None] * signs
+    return chosen(jnp.asarray(np.tile(errors, (3, 1, 1)), jnp.float32), jnp.asarray(shared), jnp.ones(4))
+
+
+def test_the_smallest_that_none_beats_by_a_standard_error():
+    """Four clients whose differences are ± w about their mean: standard error w·√(4/3)/√4 = 0.577 w."""
+    means = [1.0, 0.6, 0.5, 0.49, 0.0]
+    steady = [0.0] * 5
+    assert [int(v) for v in choice(means, steady)] == [4, 0]  # no doubt: the lowest
+    assert int(choice(means, [0, 0, 0, 0.1, 0])[0]) == 3  # 0.01 of 4 over 3 is within 0.0577; 3's 0.1 over 2 is not
+    assert int(choice(means, [0, 0, 0.2, 0.2, 0])[0]) == 2  # 0.1 and 0.11 are within 0.1155
+    assert int(choice(means, [0, 0, 0.2, 0.18, 0])[0]) == 3  # 4 beats 2, 0.11 over 0.104, but not 3: 0.01 and 0.0115
+    assert int(choice(means, [0, 1.0, 1.0, 1.0, 0])[0]) == 1  # 0.5 within 0.577; N is no candidate here
+    assert int(choice([0.5, 0.6, 0.7, 0.8, 0.0], steady)[0]) == 1
+    assert bool(choice(means, steady, [0.9, 0.9, 0.9, 0.2, 0.9])[1])  # the contexts chosen predict nothing: alone
+    assert not bool(choice(means, steady, [0.2, 0.2, 0.2, 0.3, 0.0])[1])

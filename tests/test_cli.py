@@ -39,6 +39,9 @@ def test_run_prints_a_table_and_no_colour_codes(run_folder):
     assert all(len(line) <= 110 for line in out.splitlines())
     rows = [line.split()[0] for line in out.splitlines() if line and "%" in line and "round" not in line]
     assert rows == ["local", "cgpfl", "cgpfl-heur"]
+    told = [line for line in out.splitlines() if line.startswith("cgpfl-heur: ")]
+    assert "contexts of" in told[0]  # K of cgpfl was given
+    assert all(len(line) <= 80 for line in told)
 
 
 def test_run_folder_holds_what_it_promises(run_folder):
@@ -48,7 +51,8 @@ def test_run_folder_holds_what_it_promises(run_folder):
     heur = summary["methods"]["cgpfl-heur"]
     assert set(heur) >= {"accuracy", "contexts", "rounds", "bytes_up", "bytes_down"}
     assert set(heur["accuracy"]) >= {"pooled", "mean", "worst_tenth"}
-    assert set(heur["contexts"]) >= {"k", "ari", "assignment"}
+    assert set(heur["contexts"]) >= {"k", "ari", "assignment", "sizes", "sentence", "curve"}
+    assert isinstance(heur["notes"], list)
     assert summary["methods"]["local"]["contexts"] is None
     metrics = pd.read_parquet(folder / "metrics.parquet")
     assert set(metrics["method"]) == {"local", "cgpfl", "cgpfl-heur"}
@@ -62,7 +66,7 @@ def test_config_is_complete_and_reruns_to_the_same_summary(run_folder, tmp_path)
     folder, _ = run_folder
     config = tomllib.loads((folder / "config.toml").read_text())
     assert config["seed"] == 1
-    assert config["method"][1]["prox"] == 12.0
+    assert config["method"][1]["prox"] == 1.0
     assert config["data"]["seed"] == "same"
     cgpfl("run", folder / "config.toml", "--out", tmp_path / "again")
     assert summary_without_times(folder) == summary_without_times(tmp_path / "again")
@@ -83,7 +87,7 @@ def test_default_folders_are_numbered_and_talk_as_asked(tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--method", "fedprxo"], "no method 'fedprxo'; there are local, fedavg, fedavgm"),
+        (["--method", "fedprxo"], "no method 'fedprxo'; there are local, fedavg, fedavg-ft, fedprox"),
         (["--set", "cgpfl.prx=1"], "cgpfl: no hyper-parameter 'prx'; it has contexts, prox"),
         (["--set", "roundz=3"], "command line: no setting 'roundz'; there are seed, rounds"),
         (["--set", "data.client=3"], "data: no setting 'client'; there are source, split, clients"),
@@ -152,14 +156,14 @@ def test_bad_arrays_are_one_line(tmp_path, arrays, split, message):
 def test_an_existing_folder_is_never_touched(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.tex").write_text("years of work")
-    done = cgpfl("run", *SMALL, "--out", tmp_path / "run", code=2)
+    done = cgpfl("run", *SMALL, "--method", "local", "--out", tmp_path / "run", code=2)
     assert "exists already" in done.stderr
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["thesis.tex"]
 
 
 def test_an_unwritable_folder(tmp_path):
     (tmp_path / "file").write_text("")
-    done = cgpfl("run", *SMALL, "--out", tmp_path / "file" / "run", code=2)
+    done = cgpfl("run", *SMALL, "--method", "local", "--out", tmp_path / "file" / "run", code=2)
     assert "cannot be created" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 

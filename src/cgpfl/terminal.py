@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
@@ -188,11 +189,22 @@ def show_run(finished: Finished) -> bool:
     print("\naccuracy: the clients' own models on their test samples, pooled, last round")
     if summary["data"]["true_contexts"]:
         print("ARI: agreement of the contexts found with the hidden ones; 1 = exact, 0 = chance")
+    lines = [line for label, m in summary["methods"].items() for line in remarks(label, m)]
+    if lines:
+        print("\n".join(["", *lines, ""]))
     print(f"figures, metrics and models: {finished.folder}")
     messages = [r.message for r in finished.results if r.message]
     for message in messages:
         print(message, file=sys.stderr)
     return len(messages) < len(finished.results)
+
+
+def remarks(label: str, method: dict[str, Any]) -> list[str]:
+    """What a method's contexts are, where it chose them itself, and its notes: lines of at most 80 columns."""
+    contexts = method["contexts"] or {}
+    told = [contexts["sentence"]] if contexts.get("chosen") else []
+    wrapped = [textwrap.wrap(f"{label}: {text}", 80, subsequent_indent="  ") for text in (*told, *method["notes"])]
+    return [line for lines in wrapped for line in lines]
 
 
 def show_comparison(compared: Compared) -> bool:
@@ -216,6 +228,11 @@ def show_comparison(compared: Compared) -> bool:
     print("s: all seeds together, compilation and search included")
     if seeds > 1:
         print(f"≈: not told apart from the best (paired t-test over {seeds} seeds, 5 %)")
+    found = {label: runs.contexts() or [] for label, runs in compared.runs.items() if runs.chose}
+    if found:
+        each = [f"{label} {', '.join('–' if k is None else str(k) for k in ks)}" for label, ks in found.items()]
+        of = "contexts found" + (", seed by seed" if seeds > 1 else "")
+        print("\n".join(textwrap.wrap(f"{of}: {'; '.join(each)}", 80, subsequent_indent="  ")))
     tuned = [(label, runs.chosen, len(runs.tried)) for label, runs in compared.runs.items() if runs.chosen]
     if tuned:
         print("\nchosen on validation samples:")

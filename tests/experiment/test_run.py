@@ -40,7 +40,7 @@ def test_history_is_derived_from_the_clients(result, digits):
     row = result.history.iloc[-1]
     assert row["shared_accuracy"] == last["shared_correct"].sum() / last["n"].sum()
     assert row["objective_context"] == pytest.approx(last["distance"].mean())
-    assert row["objective_personal"] == pytest.approx((last["train_loss"] + 6.0 * last["distance"]).mean(), rel=1e-6)
+    assert row["objective_personal"] == pytest.approx((last["train_loss"] + 0.5 * last["distance"]).mean(), rel=1e-6)
     assert row["bytes_up"] == row["bytes_down"] == 20 * 8 * 650 * 4
     assert row["gradients"] == 20 * 8 * 50
 

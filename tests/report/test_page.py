@@ -28,14 +28,14 @@ def test_every_chart_is_there_with_its_series(opened, report):
     draw_all(page)
     keys = page.evaluate("[...panels.keys()].map(k => k.split('/')[0])")
     assert set(keys) == {
-        *("curves", "sorted", "gains", "map", "groups", "labels", "projection", "distances", "k", "q"),
+        *("curves", "sorted", "gains", "found", "map", "groups", "labels", "projection", "distances", "k", "q"),
         *("ari", "moved", "distance", "kmeans"),
     }
     assert lines(page, "curves/small") == [[m, 8] for m in METHODS]
     assert lines(page, "sorted/small") == [[m, 8] for m in METHODS]
     assert [name for name, _ in lines(page, "ari/small")] == ["cgpfl", "cgpfl-heur"]
     assert page.locator("#table tbody tr").count() == 4
-    full = "c => c.data || c.querySelector('table')"
+    full = "c => c.data || c.textContent"
     assert page.evaluate(f"[...document.querySelectorAll('.chart')].filter({full}).length") == len(keys)
     keep(page, "report-desktop-light")
 
@@ -92,7 +92,7 @@ def test_a_drag_zooms_and_a_new_metric_zooms_out(opened, report):
 
 def test_the_chosen_method_is_the_one_drawn(opened, report):
     page = opened(report)
-    select = page.locator("[data-key='map/small'] select")
+    select = page.locator("[data-key='found/small'] select")
     assert select.input_value() == "cgpfl-heur"
     assert page.locator("[data-key='k/small']").count() == 1
     select.select_option("cgpfl")

@@ -71,7 +71,7 @@ def run(
 ) -> None:
     """Run methods on a federation, once.
 
-    Without arguments: digits, 40 clients, 4 hidden rotation contexts, five methods.
+    Without arguments: digits, 40 clients, 4 hidden rotation contexts, six methods.
 
     [dim]cgpfl run --split labels --method local --method cgpfl-heur --seed 3[/dim]
 

@@ -24,7 +24,7 @@ import pandas as pd
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import finite
 from cgpfl.experiment.notebook import as_html
-from cgpfl.experiment.records import Cost, Records
+from cgpfl.experiment.records import Cost, Records, pull
 from cgpfl.experiment.table import Runs, cells, columns, default_target, legend, markdown, ranking
 from cgpfl.files import load_arrays, save_arrays, write
 
@@ -92,14 +92,15 @@ def finish(
     table = ranking(runs, target)
     write(path / "table.csv", table.to_csv(index=False).encode())
     write(path / "table.md", markdown(table, target, len(facts["seeds"])).encode())
-    histories = [h for h in (r.history(float(r.settings.get("prox", 0.0))) for r in runs.values()) if len(h)]
+    histories = [h for h in (r.history(pull(r.settings.get("prox", 0.0))) for r in runs.values()) if len(h)]
     history = pd.concat(histories, ignore_index=True) if histories else pd.DataFrame(columns=["round", "accuracy"])
     columns = ["method", "seed", *(c for c in history.columns if c not in ("method", "seed"))]
     write(path / "history.csv", history.reindex(columns=columns).to_csv(index=False).encode())
     methods: dict[str, Any] = {}
     for row in table.to_dict("records"):
         of = runs[str(row["method"])]
-        behind = {"each_seed": of.accuracy().tolist(), "ari": of.ari, "settings": of.settings, "tried": of.tried}
+        behind = {"each_seed": of.accuracy().tolist(), "k": of.contexts(), "ari": of.ari}
+        behind |= {"settings": of.settings, "tried": of.tried}
         methods[of.label] = {**{k: v for k, v in row.items() if k != "method"}, **behind}
     summary = {**facts, "target": target, "notes": notes, "methods": methods}
     write(path / "summary.json", (json.dumps(finite(summary), indent=2, allow_nan=False) + "\n").encode())

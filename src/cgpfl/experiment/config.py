@@ -15,7 +15,7 @@ from cgpfl.experiment.folder import parameters
 from cgpfl.experiment.run import Settings, check_label
 from cgpfl.hyper import from_values, hyper, validate
 
-DEFAULT_METHODS = ("local", "fedavg", "pfedme", "cgpfl", "cgpfl-heur")
+DEFAULT_METHODS = ("local", "fedavg", "pfedme", "cgpfl", "cgpfl-heur", "cgpfl-auto")
 
 
 @dataclass(frozen=True)

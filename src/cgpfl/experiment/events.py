@@ -25,7 +25,7 @@ import numpy as np
 from cgpfl.engine.processes import is_first
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import finite, parameters
-from cgpfl.experiment.records import Cost, Records
+from cgpfl.experiment.records import Cost, Records, pull
 
 if TYPE_CHECKING:
     from cgpfl.data import FederatedData
@@ -137,7 +137,7 @@ class Teller:
         """The last ``new`` records are new."""
         if self.cost is None:
             return
-        prox = float(getattr(self.method, "prox", 0.0))
+        prox = pull(getattr(self.method, "prox", 0.0))
         for e in range(len(records.rounds) - new, len(records.rounds)):
             row = records.row(e, self.data.test.counts, prox, self.cost)
             if "context" in records.values and self.data.context is not None:

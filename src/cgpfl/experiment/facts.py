@@ -48,7 +48,8 @@ def models(result: Result) -> tuple[dict[str, np.ndarray], dict[str, Any]] | Non
         return None
     size = int(sum(np.size(v) for v in jax.tree.leaves(result.simulation.task.initial)))
     contexts, first = np.unique(found.assignment, return_index=True)
-    most = min(MOST_MODELS, MOST_NUMBERS // size - len(contexts))
+    first = first[:0] if found.alone else first  # their context's model is nobody's
+    most = min(MOST_MODELS, MOST_NUMBERS // size - len(first))
     if most < 1:
         return None
     by_context = np.argsort(found.assignment, kind="stable")

@@ -26,6 +26,7 @@ from cgpfl.data import FederatedData
 from cgpfl.errors import CgpflError
 from cgpfl.experiment import facts
 from cgpfl.experiment.checkpoint import MethodFolder
+from cgpfl.experiment.notes import against
 from cgpfl.files import save_arrays, write
 
 if TYPE_CHECKING:
@@ -113,7 +114,9 @@ def summarise(results: Sequence[Outcome]) -> dict[str, Any]:
     """The content of ``summary.json``."""
     data = results[0].data
     return {
-        "methods": {r.label: finite(r.summary) for r in results},
+        "methods": {
+            r.label: finite(r.summary | {"notes": [*r.summary["notes"], *against(r, results)]}) for r in results
+        },
         "data": data.summary(),
         "model": {"name": type(results[0].model).__name__.lower(), **results[0].model.settings()},
         "seed": results[0].seed,

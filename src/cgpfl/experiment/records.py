@@ -21,6 +21,11 @@ PER_CLIENT = (
 """Records with one value a client; the others have one a round."""
 
 
+def pull(prox: Any) -> float:
+    """λ of a method; NaN where it has none for all clients, but measures each one's."""
+    return float("nan") if isinstance(prox, str) else float(prox)
+
+
 def scores(correct: np.ndarray, n: np.ndarray) -> dict[str, float]:
     """Accuracies of N clients, ``correct [N]`` of ``n [N]``; those whose value is not known (NaN) do not count.
 
@@ -54,7 +59,10 @@ class Records:
             self.values = joined
 
     def row(self, e: int, n: np.ndarray, prox: float, cost: Cost) -> dict[str, Any]:
-        """The figures of evaluation ``e``, over the clients whose values are known. ``n [N]``: test samples of each."""
+        """The figures of evaluation ``e``, over the clients whose values are known. ``n [N]``: test samples of each.
+
+        ``prox``: λ, see :func:`pull`.
+        """
         known, t = np.isfinite(self.values["correct"][e]), self.rounds[e]
         v = {k: x[e][known] if k in PER_CLIENT else x[e] for k, x in self.values.items()}
         n = n[known]
@@ -66,7 +74,8 @@ class Records:
             row["shared_accuracy"] = float(v["shared_correct"].sum() / n.sum())
             row["shared_loss"] = float(np.average(v["shared_loss"], weights=n))
             # The paper's objectives: mean F_i = f_i + (λ/2)‖θ_i − ω‖², and G, k-means' own.
-            row["objective_personal"] = float((v["train_loss"] + prox / 2 * v["distance"]).mean())
+            if np.isfinite(prox):
+                row["objective_personal"] = float((v["train_loss"] + prox / 2 * v["distance"]).mean())
             row["objective_context"] = float(v["distance"].mean())
         else:
             row["objective_personal"] = row["train_loss"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -15,24 +15,21 @@ import pandas as pd
 from cgpfl.contexts import membership, spreading, transition
 from cgpfl.data import FederatedData
 from cgpfl.engine import Engine, State
+from cgpfl.experiment.folder import parameters
 from cgpfl.experiment.notebook import as_html
-from cgpfl.experiment.records import Cost, Records, scores
+from cgpfl.experiment.records import Cost, Records, pull, scores
+from cgpfl.report.choice import Choice, measured
 
 
-@dataclass(frozen=True)
-class Contexts:
-    """The contexts a method found."""
+@dataclass(frozen=True, kw_only=True)
+class Contexts(Choice):
+    """The contexts a method found, how it chose them (see :class:`~cgpfl.report.choice.Choice`), and their past."""
 
-    assignment: np.ndarray
-    """``[N]``: context of each client after the last round."""
-    k: int
     rounds: np.ndarray
     """Evaluated rounds, ``[E]``."""
     history: np.ndarray
     """``[E, N]``: context of each client in each of them."""
-    curve: pd.DataFrame | None
-    """K, complexity, cost, error (e(K)), where K was chosen by CGPFL-Heur."""
-    truth: np.ndarray | None
+    truth: np.ndarray | None = None
     """``[N]``: the true contexts, where the data knows them."""
 
     @property
@@ -96,6 +93,8 @@ class Outcome:
     """What a run folder and a table need of a :class:`Result`: figures, without models and samples' copies."""
 
     label: str
+    name: str
+    """Of the method, whatever its label."""
     seed: int
     data: FederatedData
     model: Any
@@ -154,7 +153,7 @@ class Result:
     @cached_property
     def history(self) -> pd.DataFrame:
         """One row an evaluated round."""
-        prox = float(getattr(self.method, "prox", 0.0))
+        prox = pull(getattr(self.method, "prox", 0.0))
         return self.records.history(self.data.test.counts, prox, self.cost)
 
     @cached_property
@@ -168,17 +167,12 @@ class Result:
         values = self.records.values
         if "context" not in values or not self.records.rounds:
             return None
-        curve = None
-        if "cost" in values:
-            first, cost, mu = values["complexity"][-1], values["cost"][-1], values["mu"][-1]
-            ks = np.arange(1, len(cost) + 1)
-            curve = pd.DataFrame({"k": ks, "complexity": first, "cost": cost, "error": first + mu * cost})
+        for name in values.keys() & {"trust", "heard"}:  # by client id → by place in the table
+            values = values | {name: values[name][:, self.data.ids]}
         return Contexts(
-            assignment=values["context"][-1],
-            k=int(values["k"][-1]),
+            **measured(values, parameters(self.method) if is_dataclass(self.method) else {}),
             rounds=np.asarray(self.records.rounds),
             history=values["context"],
-            curve=curve,
             truth=self.data.context,
         )
 
@@ -195,8 +189,7 @@ class Result:
         found: dict[str, Any] | None = None
         if contexts is not None:
             found = {"k": contexts.k, "ari": contexts.ari, "assignment": contexts.assignment.tolist()}
-            if contexts.curve is not None:
-                found["curve"] = {c: contexts.curve[c].tolist() for c in contexts.curve}
+            found |= contexts.facts()
         return {
             "accuracy": self.scores,
             "shared_accuracy": self.shared_scores,
@@ -205,13 +198,15 @@ class Result:
             "diverged": self.diverged,
             **self.cost.after(self.rounds, int(self.state.answers)),
             "seconds": round(self.seconds, 3),
+            "notes": [] if contexts is None else contexts.edges(),
         }
 
     def outcome(self) -> Outcome:
         """The figures alone: nothing of it keeps personal states or a device's memory."""
         clients = self.records.at_most(MOST_ROWS).clients(self.data.test.counts, self.label)
         figures = (self.summary(), self.history, clients, self.message)
-        return Outcome(self.label, self.seed, self.data, self.model, *figures)
+        name = getattr(self.method, "name", "") or self.label
+        return Outcome(self.label, name, self.seed, self.data, self.model, *figures)
 
     def save(self, folder: str | Path) -> Path:
         """Write the result as a run folder (which must not exist yet); returns its path."""
@@ -245,4 +240,5 @@ class Result:
         ari = "–" if found is None or found.ari is None else f"{found.ari:.2f}"
         head = ["method", "accuracy", "mean", "worst tenth", "contexts", "ARI", "rounds"]
         notes = [] if self.message is None else [self.message]
+        notes += [] if found is None else [found.describe(), *found.edges()]
         return as_html(head, [[self.label, *figures, k, ari, str(self.rounds)]], notes)

@@ -53,6 +53,18 @@ class Runs:
         """Pooled accuracy of each seed, NaN where the run diverged. ``[seeds]``."""
         return np.array([np.nan if s is None else s["pooled"] for s in self.scores()])
 
+    def contexts(self) -> list[int | None] | None:
+        """K at the end of each seed's run (None where that diverged); None for a method without contexts."""
+        if not any("k" in r.values for r in self.records):
+            return None
+        ends = zip(self.records, self.diverged, strict=True)
+        return [int(r.values["k"][-1]) if bad is None and r.rounds else None for r, bad in ends]
+
+    @property
+    def chose(self) -> bool:
+        """Whether the method has contexts and chose their number itself."""
+        return self.settings.get("contexts", "auto") == "auto" and self.contexts() is not None
+
     def curves(self) -> tuple[np.ndarray, np.ndarray]:
         """Evaluated rounds ``[E]`` and pooled accuracy over them ``[seeds, E]``, of the seeds that did not diverge."""
         fine = [(r, n) for r, n, bad in zip(self.records, self.samples, self.diverged, strict=True) if bad is None]

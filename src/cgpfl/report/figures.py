@@ -1,4 +1,4 @@
-"""Figures of a run folder: accuracy over rounds, contexts over rounds, the e(K) curve."""
+"""Figures of a run folder: accuracy over rounds, contexts over rounds, and what K was chosen by."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def draw(run: Path) -> list[Path]:
         picture.savefig(written[-1], dpi=150)
         if "curve" in facts["contexts"]:
             picture, axes = figure(f"choosing-k-{label}", (7, 4.2))
-            choosing_k(axes, facts["contexts"], label)
+            (cross_fitting if "score" in facts["contexts"]["curve"] else choosing_k)(axes, facts["contexts"], label)
             picture.savefig(written[-1], dpi=150)
     return written
 
@@ -105,6 +105,28 @@ def context_map(axes: Any, rows: pd.DataFrame, label: str) -> None:
     handles = [Patch(color=colours[i], label=f"context {c}") for c, i in names.items()]
     if len(handles) <= 10:
         axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
+
+
+def cross_fitting(axes: Any, contexts: dict[str, Any], label: str) -> None:
+    """Prediction error over K with standard errors, the chosen K starred; K = N, everybody alone, stands apart."""
+    curve, k = contexts["curve"], contexts["k"]
+    ks, score, error = (np.asarray(curve[name]) for name in ("k", "score", "error"))
+    largest = int(ks[-2])
+    places = np.append(ks[:-1], largest + max(1.0, 0.12 * largest)).astype(float)
+    bars = {"fmt": "none", "ecolor": COLOURS[7], "capsize": 3, "lw": 1.2}
+    axes.errorbar(places, score, error, label="standard error of the difference to the best", **bars)
+    axes.plot(places[:-1], score[:-1], color=COLOURS[0], lw=2, marker="o", ms=4, label="K contexts")
+    axes.plot(places[-1], score[-1], "D", color=COLOURS[1], ms=7, label="everybody alone")
+    at = -1 if contexts["alone"] else k - 1
+    named = "everybody alone" if contexts["alone"] else f"K = {k}"
+    axes.plot(places[at], score[at], "*", color=COLOURS[3], ms=16, zorder=4, label=f"chosen: {named}")
+    axes.axvline((places[-2] + places[-1]) / 2, color=COLOURS[7], ls=":", lw=1)
+    shown = ks[:-1] if largest <= 12 else np.array([1, *range(5, largest + 1, 5)])
+    axes.set_xticks([*shown, places[-1]], [*(str(v) for v in shown), f"N = {ks[-1]}"])
+    axes.set(xlabel="number of contexts K", ylabel="relative error on samples left out")
+    axes.set_title(f"{label}: choosing the number of contexts")
+    axes.grid(alpha=0.25)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2, frameon=False)
 
 
 def choosing_k(axes: Any, contexts: dict[str, Any], label: str) -> None:

@@ -45,7 +45,7 @@ def html(runs: Sequence[Path], live: bool = False) -> str:
 
     parts = fragments(runs, live)
     page = parts.pop("page")
-    scripts = [_asset(name) for name in ("charts.js", "contexts.js", "page.js", "reader.js")]
+    scripts = [_asset(name) for name in ("charts.js", "contexts.js", "choice.js", "page.js", "reader.js")]
     return Template(_asset("page.html")).substitute(
         parts,
         version=__version__,
@@ -130,8 +130,22 @@ def table(run: dict[str, Any], several: bool) -> str:
     header = "".join(f'<th title="{escape(why)}">{escape(name)}</th>' for name, why in columns.items())
     caption = f"<h3>{escape(run['name'])}</h3>" if several else ""
     notes = "".join(f'<p class="quiet">{escape(str(note))}</p>' for note in run.get("notes", []))
+    notes += _remarks(run["methods"])
     whole = f"<table><thead><tr>{header}</tr></thead><tbody>{''.join(body)}</tbody></table>"
     return f'{caption}<div class="wide">{whole}</div>{notes}'
+
+
+def _remarks(methods: list[dict[str, Any]]) -> str:
+    """Below the table: what contexts the methods found that looked for some, and what else to know of each."""
+    lines = []
+    for m in methods:
+        found = m.get("contexts") or {}
+        told = [found["sentence"]] if found.get("chosen") and found.get("sentence") else []
+        lines += [
+            f"<b>{escape(m['label'])}</b>: {escape(str(text))}" for text in (*told, *m["summary"].get("notes", []))
+        ]
+    items = "".join(f"<li>{line}</li>" for line in lines)
+    return f'<ul class="notes">{items}</ul>' if items else ""
 
 
 WORDS = (
@@ -157,6 +171,7 @@ COMPARED = {
     "accuracy": "mean and standard deviation over seeds",
     "mean": "mean over clients",
     "worst tenth": "mean over the worst tenth of the clients",
+    "contexts": "in use at the end, over seeds",
     "to target": "rounds until the target accuracy",
     "MB": "sent and received in all",
     "gradients": "of all clients together",
@@ -201,6 +216,7 @@ def _row(m: dict[str, Any], run: dict[str, Any]) -> list[str]:
 
 def _compared(m: dict[str, Any], run: dict[str, Any]) -> list[str]:
     s, seeds = m["summary"], len(run["seeds"])
+    known = [k for k in s.get("k") or [] if k is not None]
     accuracy = _percent(s["accuracy"]) + (f" ± {100 * s['std']:.1f}" if seeds > 1 and s["std"] is not None else "")
     if s["diverged"]:
         accuracy = f"diverged, {s['diverged']} of {seeds} seeds"
@@ -209,6 +225,7 @@ def _compared(m: dict[str, Any], run: dict[str, Any]) -> list[str]:
         accuracy,
         _percent(s["mean"]),
         _percent(s["worst_tenth"]),
+        "–".join(dict.fromkeys(str(f(known)) for f in (min, max))) if known else "–",
         "–" if s["rounds_to_target"] is None else f"{s['rounds_to_target']:.0f}",
         f"{s['megabytes']:,.1f}",
         f"{s['gradients']:,.0f}",

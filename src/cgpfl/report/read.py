@@ -13,8 +13,9 @@ import pandas as pd
 
 from cgpfl.errors import CgpflError
 from cgpfl.report.clients import Clients, of_metrics, of_records
+from cgpfl.report.contexts import contexts, explained
 from cgpfl.report.files import events_of, load, read_history, reading, whole
-from cgpfl.report.shrink import MOST_CLIENTS, MOST_POINTS, compact, run_lengths, spread, thin
+from cgpfl.report.shrink import MOST_CLIENTS, MOST_POINTS, compact, thin
 
 COLUMNS = (
     *("accuracy", "mean", "worst_tenth", "shared_accuracy", "loss", "train_loss", "objective_context"),
@@ -41,7 +42,7 @@ def read_run(path: Path) -> dict[str, Any]:
         with reading(path / "config.toml"):
             config = (path / "config.toml").read_text(encoding="utf-8")
             settings = tomllib.loads(config)
-            _names(settings)
+            _sections(settings)
     if (path / "summary.json").exists():
         with reading(path / "summary.json"):
             summary = dict(json.loads((path / "summary.json").read_text(encoding="utf-8")))
@@ -51,9 +52,9 @@ def read_run(path: Path) -> dict[str, Any]:
         return _read_run(path, summary, config, settings)
 
 
-def _names(settings: dict[str, Any]) -> dict[str, str]:
-    """Which method each label is."""
-    return {m.get("label", m["name"]): m["name"] for m in settings.get("method", [])}
+def _sections(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The section of each label."""
+    return {m.get("label", m["name"]): m for m in settings.get("method", [])}
 
 
 def _read_run(path: Path, summary: dict[str, Any] | None, config: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def _read_run(path: Path, summary: dict[str, Any] | None, config: str, settings:
     about = summary if finished else (told.opened if told else {})
     assert about is not None
     federation, _ = load(path / "federation.safetensors")
-    names = _names(settings)
+    sections = _sections(settings)
     run = {
         "name": name,
         "kind": "run",
@@ -107,7 +108,7 @@ def _read_run(path: Path, summary: dict[str, Any] | None, config: str, settings:
             for label, facts in told.methods.items()
         ]
     run["methods"] = [
-        _method(m, names.get(m["label"], m["label"]), federation, path / "methods" / m["label"] / "models.safetensors")
+        _method(m, sections.get(m["label"], {}), federation, path / "methods" / m["label"] / "models.safetensors")
         for m in methods
     ]
     run["notes"] = _notes(run)
@@ -127,7 +128,7 @@ def _notes(run: dict[str, Any]) -> list[str]:
 def read_comparison(path: Path, summary: dict[str, Any], config: str, settings: dict[str, Any]) -> dict[str, Any]:
     """A comparison: means over seeds, with the range of the accuracy."""
     history = read_history(path)
-    names = _names(settings)
+    sections = _sections(settings)
     methods = []
     for label, facts in summary["methods"].items():
         rows = history[history["method"] == label].drop(columns="method").groupby("round")
@@ -136,7 +137,12 @@ def read_comparison(path: Path, summary: dict[str, Any], config: str, settings: 
         kept = thin(len(mean))
         band = {"low": lows[kept].tolist(), "high": highs[kept].tolist()} if len(summary["seeds"]) > 1 else None
         curves = {**_curves(mean), "band": band}
-        about = {"label": label, "name": names.get(label, label), "summary": facts, "history": curves}
+        about = {
+            "label": label,
+            "name": sections.get(label, {}).get("name", label),
+            "summary": facts,
+            "history": curves,
+        }
         methods.append(about | {"round": summary["rounds"], "rounds": summary["rounds"]})
     about = {k: summary[k] for k in ("seeds", "data", "model", "target", "notes")}
     state = {"name": path.resolve().name, "kind": "comparison", "state": "finished", "config": config, "truth": None}
@@ -162,6 +168,7 @@ def _told(events: Iterable[dict[str, Any]]) -> Told | None:
             state = "finished" if values["state"] == "finished" else "stopped"
         elif kind == "started":
             methods[label] = {"label": label, "rounds": values["rounds"], "round": event["round"], "summary": None}
+            methods[label]["settings"] = values.get("settings", {})
             rows[label] = {t: row for t, row in rows.get(label, {}).items() if t <= event["round"]}
         elif label in methods and kind == "evaluated":
             rows[label][event["round"]] = values
@@ -197,76 +204,26 @@ def _so_far(history: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _method(m: dict[str, Any], name: str, federation: dict[str, np.ndarray], models: Path) -> dict[str, Any]:
+def _method(
+    m: dict[str, Any], section: dict[str, Any], federation: dict[str, np.ndarray], models: Path
+) -> dict[str, Any]:
+    """``section``: the method's in the configuration, where there is one."""
     clients: Clients | None = m.pop("clients")
+    name, settings = section.get("name", m["label"]), m.pop("settings", section)
     out: dict[str, Any] = {**m, "name": name, "clients": None, "contexts": None}
     history = m["history"]
     if clients is not None:
         out["clients"] = clients.last()
         if "context" in clients.values:
-            out["contexts"] = _contexts(clients, federation, models, m["summary"])
+            chosen = explained(clients.values, m["summary"].get("contexts"), settings)
+            out["contexts"] = contexts(clients, federation, load(models), chosen)
             history = _with_ari(history, clients.rounds, out["contexts"]["ari"])
     out["history"] = _curves(history)
     # A report of a thousand clients needs no list of them in the table's data.
     slim = m["summary"] | {"contexts": dict(m["summary"].get("contexts") or {}) or None}
-    for key in ("assignment", "curve"):
+    for key in ("assignment", "curve", "sizes"):
         (slim["contexts"] or {}).pop(key, None)
     return out | {"summary": slim}
-
-
-def _contexts(
-    clients: Clients, federation: dict[str, np.ndarray], models: Path, summary: dict[str, Any]
-) -> dict[str, Any]:
-    """Who was where when, what the contexts hold, and where their models lie."""
-    table = clients.values["context"].astype(int)
-    truth, labels = federation.get("context"), federation.get("labels")
-    ari = None if truth is None else _agreement(truth, table)
-    kept, shown = thin(len(table)), spread(table.shape[1])
-    final = table[-1]
-    used = np.unique(final)
-    own = clients.accuracy()
-    groups = [
-        {
-            "context": int(c),
-            "members": int((final == c).sum()),
-            "accuracy": _mean(own[final == c]),
-            "labels": None if labels is None else labels[final == c].sum(axis=0),
-            "truth": None if truth is None else np.unique(truth[final == c], return_counts=True),
-        }
-        for c in used
-    ]
-    arrays, facts = load(models)
-    curve = (summary.get("contexts") or {}).get("curve")
-    if curve is None and "cost" in clients.values and clients.values["cost"][-1].any():
-        first, cost, mu = (clients.values[k][-1] for k in ("complexity", "cost", "mu"))
-        curve = {"k": np.arange(1, len(cost) + 1), "complexity": first, "cost": cost, "error": first + mu * cost}
-    return {
-        "rounds": clients.rounds[kept],
-        "clients": shown,
-        "map": [run_lengths(table[kept, i]) for i in shown],
-        "moved": [0, *(int((a != b).sum()) for a, b in zip(table[kept][:-1], table[kept][1:], strict=True))],
-        "ari": ari,
-        "groups": groups,
-        "models": {**arrays, **facts} if "place" in arrays else None,
-        "curve": curve,
-    }
-
-
-def _agreement(truth: np.ndarray, table: np.ndarray) -> list[float]:
-    """Adjusted Rand index of each row; rows seldom differ from those before."""
-    from sklearn.metrics import adjusted_rand_score
-
-    known: dict[bytes, float] = {}
-    for row in table:
-        if (key := row.tobytes()) not in known:
-            known[key] = float(adjusted_rand_score(truth, row))
-    return [known[row.tobytes()] for row in table]
-
-
-def _mean(values: np.ndarray) -> float | None:
-    """The mean of the values that are known, if any is."""
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else None
 
 
 def _with_ari(history: pd.DataFrame, rounds: np.ndarray, ari: list[float] | None) -> pd.DataFrame:

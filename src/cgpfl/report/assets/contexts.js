@@ -197,52 +197,6 @@ function projection(run, m, ui) {
   };
 }
 
-/** e(K) with its two terms, the chosen K starred. */
-function choosingK(run, m, ui) {
-  const { k, complexity, error } = m.contexts.curve,
-    chosen = m.summary.contexts.k,
-    at = k.indexOf(chosen),
-    dark = ui.dark;
-  const line = (name, y, colour, dash, more = {}) => ({
-    type: "scatter",
-    mode: "lines",
-    name,
-    x: k,
-    y,
-    line: { color: colour, dash, width: 2 },
-    hovertemplate: `K = %{x}: %{y:.3g}<extra>${name}</extra>`,
-    ...more,
-  });
-  const data = [
-    line("complexity: more models, less data for each", complexity, dark ? "#B4BAC2" : "#555B63", "dash"),
-    line(
-      "μ · cost: models away from their clients",
-      error.map((v, i) => v - complexity[i]),
-      dark ? "#F08A3C" : "#D55E00",
-      "dot",
-    ),
-    line("e(K), their sum", error, dark ? "#56B4E9" : "#0072B2", "solid", { mode: "lines+markers" }),
-    {
-      type: "scatter",
-      mode: "markers",
-      name: `chosen: K = ${chosen}`,
-      x: [chosen],
-      y: [error[at]],
-      marker: { symbol: "star", size: 17, color: dark ? "#F0E442" : "#B5478B" },
-      hovertemplate: `K = ${chosen}<extra>chosen</extra>`,
-    },
-  ];
-  return {
-    data,
-    layout: {
-      showlegend: true,
-      xaxis: { title: { text: "number of contexts K" }, dtick: k.length <= 12 ? 1 : undefined },
-      yaxis: { title: { text: "terms of the bound" }, rangemode: "tozero" },
-    },
-    height: 400,
-  };
-}
-
 /** Q^t: of each new context's members, the share that comes from each old one. */
 function transition(run, m, ui, e) {
   const table = expand(m.contexts),

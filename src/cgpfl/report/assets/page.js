@@ -68,6 +68,7 @@ function draw(p) {
   const say = p.box.querySelector(".say");
   say.textContent = made.say || "";
   say.hidden = !made.say;
+  p.chart.classList.toggle("text", Boolean(made.html));
   if (made.html) return p.chart.replaceChildren(made.html);
   const axis = { gridcolor: ui.line, linecolor: ui.line, zerolinecolor: ui.line, automargin: true };
   const layout = {
@@ -122,9 +123,10 @@ function refresh(all = false) {
 
 // What there is
 
-/** A menu of the methods that have something to show; CGPFL first. */
+/** A menu of the methods that have something to show; at first CGPFL-Auto, or another CGPFL. */
 function menu(key, methods) {
-  const best = methods.filter((m) => m.name.startsWith("cgpfl")).pop() || methods[methods.length - 1];
+  const ours = methods.filter((m) => m.name.startsWith("cgpfl"));
+  const best = ours.find((m) => m.name === "cgpfl-auto") || ours.pop() || methods[methods.length - 1];
   if (!methods.some((m) => m.label === ui.chosen[key])) ui.chosen[key] = best.label;
   const select = element(
     "select",
@@ -177,13 +179,19 @@ function contextPanels(run, id, of) {
   if (!found.length) return;
   const [m, tools] = menu("contexts/" + id, found),
     c = m.contexts,
-    models = c.models;
-  panel("contexts", "map/" + id, "Which context each client was in" + of, () => contextMap(run, m, ui), {
-    tools,
-    full: page.runs.length === 1,
+    models = c.models,
+    full = page.runs.length === 1;
+  panel("contexts", "found/" + id, `${m.label}: what was found` + of, () => ({ html: verdict(m) }), { tools, full });
+  panel("contexts", "map/" + id, `${m.label}: which context each client was in` + of, () => contextMap(run, m, ui), {
+    full,
   });
-  panel("contexts", "groups/" + id, `${m.label}: contexts at the end` + of, () => ({ html: groupTable(run, m) }));
-  if (c.groups[0].labels)
+  if (c.curve)
+    panel("contexts", "k/" + id, `${m.label}: choosing the number of contexts` + of, () => choosing(run, m, ui));
+  if (c.trust)
+    panel("contexts", "differ/" + id, `${m.label}: how much clients differ` + of, () => differences(run, m, ui));
+  if (c.groups.length)
+    panel("contexts", "groups/" + id, `${m.label}: contexts at the end` + of, () => ({ html: groupTable(run, m) }));
+  if (c.groups.length && c.groups[0].labels)
     panel("contexts", "labels/" + id, `${m.label}: labels in each context` + of, () => labelShares(run, m, ui));
   if (models)
     panel("contexts", "projection/" + id, `${m.label}: models, projected` + of, () => projection(run, m, ui));
@@ -191,8 +199,6 @@ function contextPanels(run, id, of) {
     panel("contexts", "distances/" + id, `${m.label}: distances between the contexts' models` + of, () =>
       modelDistances(run, m, ui),
     );
-  if (c.curve)
-    panel("contexts", "k/" + id, `${m.label}: choosing the number of contexts` + of, () => choosingK(run, m, ui));
   if (c.rounds.length > 1) {
     const last = c.rounds.length - 1,
       busy = c.moved.reduce((best, v, i) => (v > 0 && i > 0 ? i : best), last);

@@ -97,6 +97,28 @@ def test_everybody_alone():
             assert fit.trust.mean() > (0.5 if noise < 2 else 0.1)
 
 
+def converged(x):
+    """As after a long warm-up: the shared model is where updates cancel."""
+    return x - x.mean(axis=(0, 1))
+
+
+def test_clients_that_are_alike_are_not_alone_when_all_is_learnt():
+    """Nothing is left in common, and nobody differs: one context (sometimes one more, of noise), never N."""
+    fits = [found(made((30,), seed, common=0.0, apart=0.0)[0], seed)[0] for seed in range(10)]
+    assert not any(fit.alone for fit in fits)
+    assert sum(fit.k == 1 for fit in fits) >= 8
+
+
+def test_contexts_are_not_everybody_alone_when_all_is_learnt():
+    """What one context says is nothing then, what two say is not; also with eight clients."""
+    for seed in range(4):
+        for noise in (0.3, 1.0):
+            x, truth, _ = made((4, 4), seed, noise=noise)
+            fit, labels = found(converged(x), seed)
+            assert fit.k == 2
+            assert adjusted_rand_score(truth, labels) == 1.0
+
+
 def test_alone_is_not_what_differs_and_has_much_in_common():
     """Clients with differences of their own beside a common part as large are one context (by chance two), never N."""
     for seed in range(5):
@@ -381,11 +403,11 @@ def test_the_standard_error_by_hand():
     np.testing.assert_allclose(one_away, [0.75 * np.sqrt(7 / 3)], rtol=1e-6)
 
 
-def choice(means, wobble, shared=(1.0,) * 5):
+def choice(means, wobble, others=(1.0,) * 5):
     """Errors of K = 1..4 and N with these means; clients' differ by ± ``wobble`` in turn, the same in each fold."""
     signs = np.array([1, -1, 1, -1])
     errors = np.asarray(means)[None, :, None] + np.asarray(wobble)[None, :, None] * signs
-    return chosen(jnp.asarray(np.tile(errors, (3, 1, 1)), jnp.float32), jnp.asarray(shared), jnp.ones(4))
+    return chosen(jnp.asarray(np.tile(errors, (3, 1, 1)), jnp.float32), jnp.asarray(others), jnp.ones(4))
 
 
 def test_the_smallest_that_none_beats_by_a_standard_error():
@@ -398,5 +420,14 @@ def test_the_smallest_that_none_beats_by_a_standard_error():
     assert int(choice(means, [0, 0, 0.2, 0.18, 0])[0]) == 3  # 4 beats 2, 0.11 over 0.104, but not 3: 0.01 and 0.0115
     assert int(choice(means, [0, 1.0, 1.0, 1.0, 0])[0]) == 1  # 0.5 within 0.577; N is no candidate here
     assert int(choice([0.5, 0.6, 0.7, 0.8, 0.0], steady)[0]) == 1
-    assert bool(choice(means, steady, [0.9, 0.9, 0.9, 0.2, 0.9])[1])  # the contexts chosen predict nothing: alone
-    assert not bool(choice(means, steady, [0.2, 0.2, 0.2, 0.3, 0.0])[1])
+
+
+def test_alone_is_where_others_say_nothing_and_no_contexts_predict_better_than_oneself():
+    means, wobble = [1.0, 0.8, 0.9, 0.95, 0.96], [0.5, 0, 0, 0, 0]  # 2 gains 0.2 over 1, within 0.289: it is 1
+    assert [int(v) for v in choice(means, wobble)] == [1, 0]
+    assert [int(v) for v in choice(means, wobble, [0.2, 0.2, 0.9, 0.9, 0.9])] == [1, 1]  # 2 is best, and says nothing
+    assert [int(v) for v in choice(means, wobble, [0.2, 0.9, 0.9, 0.9, 0.9])] == [2, 0]  # it does: 0.8, alone 0.96
+    worse = [1.0, 0.8, 0.9, 0.95, 0.79]
+    assert [int(v) for v in choice(worse, wobble, [0.2, 0.9, 0.9, 0.9, 0.9])] == [1, 1]  # alone is better than 2
+    doubt = [0.5, 0, 0, 0, 0.3]
+    assert [int(v) for v in choice(means, doubt, [0.2, 0.9, 0.9, 0.9, 0.9])] == [1, 1]  # 0.16 within 0.173

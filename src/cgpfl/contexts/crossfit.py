@@ -141,14 +141,15 @@ def _cross_fit(
     score = errors.mean(axis=(0, 2))
     best, alone = chosen(errors, others, heard) if number is None else (jnp.int32(number), jnp.bool_(False))
     at = best - 1
-    final = jnp.where(alone, 0, labels[folds + jnp.argmin(costs[folds:, at]), at])
+    final = labels[folds + jnp.argmin(costs[folds:, at]), at]
     agreement = jax.vmap(lambda each: rand_index(each, final, slots, heard))(without[:, at]).mean()
     between, within, noise, trust = parts(x, final, heard, slots)
+    alone = alone & (_median(trust, heard) > 0)  # else they do not differ, and all there was in common is learnt
     apart = errors - errors[:, jnp.argmin(score[:-1])][:, None]
     return CrossFit(
         k=jnp.where(alone, n, best).astype(jnp.int32),
         alone=alone,
-        labels=final.astype(jnp.int32),
+        labels=jnp.where(alone, 0, final).astype(jnp.int32),
         score=score,
         error=_standard_error(apart, heard),
         shared=shared,
@@ -211,9 +212,10 @@ def signal_and_noise(x: Array, used: Array) -> tuple[Array, Array]:
 
 
 def lengths(x: Array, used: Array, heard: Array) -> Array:
-    """Length of each client's signal, ``[N]``; a quarter of the median is the least."""
-    signal, _ = signal_and_noise(x, used)
-    return jnp.sqrt(jnp.maximum(signal, 0.25 * jnp.maximum(_median(signal, heard), 1e-12)))
+    """Length of each client's signal, ``[N]``; half of the median one's is the least, or a little of the noise's."""
+    signal, noise = signal_and_noise(x, used)
+    usual = jnp.maximum(_median(signal, heard), 0.02 * _median(noise, heard))
+    return jnp.sqrt(jnp.maximum(signal, 0.25 * jnp.maximum(usual, 1e-12)))
 
 
 def framed(x: Array, used: Array, heard: Array, slots: int) -> Frame:
@@ -301,8 +303,13 @@ def chosen(errors: Array, others: Array, heard: Array) -> tuple[Array, Array]:
         gain = each[:, k][:, None] - each  # [F, J, N]: what J gains over K
         return ((gain.mean(axis=(0, 2)) > _standard_error(gain, heard)) & (ks > k)).any()
 
-    k = jnp.argmin(jax.lax.map(beaten, ks)) + 1
-    return k, (others[k - 1] < ALONE) & (heard.sum() > 1)
+    k = jnp.argmin(jax.lax.map(beaten, ks))
+    # One context for clients that differ, and nothing in common: is that everybody alone, or are there contexts after
+    # all, by less than a standard error? They are if they say something, and predict better than clients themselves.
+    silent, best = others[k] < ALONE, jnp.argmin(each.mean(axis=(0, 2)))
+    gain = errors[:, -1:] - each[:, best][:, None]
+    after_all = (gain.mean() > _standard_error(gain, heard)[0]) & (others[best] >= ALONE)
+    return jnp.where(silent & after_all, best, k) + 1, silent & ~after_all
 
 
 def parts(x: Array, labels: Array, heard: Array, slots: int) -> tuple[Array, Array, Array, Array]:

@@ -139,17 +139,17 @@ def _cross_fit(
     terms, without = terms[:folds], labels[:folds]
     errors, shared, personal, others = predicted(terms)
     score = errors.mean(axis=(0, 2))
-    best, alone = chosen(errors, others, heard) if number is None else (jnp.int32(number), jnp.bool_(False))
+    best, silent = chosen(errors, others, heard) if number is None else (jnp.int32(number), jnp.bool_(False))
     at = best - 1
-    final = labels[folds + jnp.argmin(costs[folds:, at]), at]
+    final = jnp.where(silent, 0, labels[folds + jnp.argmin(costs[folds:, at]), at])
     agreement = jax.vmap(lambda each: rand_index(each, final, slots, heard))(without[:, at]).mean()
     between, within, noise, trust = parts(x, final, heard, slots)
-    alone = alone & (_median(trust, heard) > 0)  # else they do not differ, and all there was in common is learnt
+    alone = silent & (_median(trust, heard) > 0)  # else they do not differ, and what they had in common is learnt: one
     apart = errors - errors[:, jnp.argmin(score[:-1])][:, None]
     return CrossFit(
-        k=jnp.where(alone, n, best).astype(jnp.int32),
+        k=jnp.where(alone, n, jnp.where(silent, 1, best)).astype(jnp.int32),
         alone=alone,
-        labels=jnp.where(alone, 0, final).astype(jnp.int32),
+        labels=final.astype(jnp.int32),
         score=score,
         error=_standard_error(apart, heard),
         shared=shared,
@@ -295,7 +295,7 @@ def predicted(terms: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def chosen(errors: Array, others: Array, heard: Array) -> tuple[Array, Array]:
-    """(K̂, whether everybody stands alone) from errors ``[F, Kmax + 1, N]`` and the others' ρ0 ``[Kmax + 1]``."""
+    """(K̂, whether contexts say nothing at any K) from errors ``[F, Kmax + 1, N]`` and the others' ρ0 ``[Kmax + 1]``."""
     each = errors[:, :-1]
     ks = jnp.arange(each.shape[1])
 

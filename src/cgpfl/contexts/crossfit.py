@@ -8,7 +8,8 @@ context's; the update on the fold left out is predicted by
 
 with one ρ0 and one ρ2 for each K, by least squares. The score of K is the error of that, relative to predicting
 nothing. Contexts that are real lower it, contexts made of noise raise it: their means are of fewer clients. K̂ is the
-smallest K that no larger one beats by more than a standard error. K = N, everybody alone, is the answer where what the
+smallest K that no larger one beats by more than a standard error, where clients differ much inside contexts among
+those K whose contexts are found again without each fold. K = N, everybody alone, is the answer where what the
 others of its context have in common predicts nothing about a client (ρ0 of their mean without the client itself: of
 itself a client says something in any case). ρ2 says how much clients differ inside contexts beside the noise of their
 samples.
@@ -35,6 +36,11 @@ SAMPLE = 512
 """Clients up to which all of them are compared with each other; of more, that many drawn from them."""
 ALONE = 0.25
 """ρ0 of the others' mean below which contexts say nothing about their members."""
+DIFFER, STABLE = 0.3, 0.85
+"""ρ2 from which clients of a context differ much, and the agreement its contexts then need: slices of clients that
+differ gradually are cut elsewhere without each fold, contexts are not."""
+LEAST = 0.005
+"""Of what is predicted at all, the share by which a larger K must predict more to be worth its models."""
 SEARCHES = 8
 """k-means++ seedings for each K of the curve; the contexts that are used get more."""
 
@@ -139,10 +145,14 @@ def _cross_fit(
     terms, without = terms[:folds], labels[:folds]
     errors, shared, personal, others = predicted(terms)
     score = errors.mean(axis=(0, 2))
-    best, silent = chosen(errors, others, heard) if number is None else (jnp.int32(number), jnp.bool_(False))
-    at = best - 1
-    final = jnp.where(silent, 0, labels[folds + jnp.argmin(costs[folds:, at]), at])
-    agreement = jax.vmap(lambda each: rand_index(each, final, slots, heard))(without[:, at]).mean()
+    whole = labels[folds + jnp.argmin(costs[folds:], axis=0), ks - 1]  # [Kmax, N]
+    same = jax.vmap(jax.vmap(lambda a, b: rand_index(a, b, slots, heard)), in_axes=(0, None))(without, whole)
+    agreement = same.mean(axis=0)
+    if number is None:
+        best, silent = chosen(errors, others, (agreement >= STABLE) | (personal[:-1] < DIFFER), heard)
+    else:
+        best, silent = jnp.int32(number), jnp.bool_(False)
+    final = jnp.where(silent, 0, whole[best - 1])
     between, within, noise, trust = parts(x, final, heard, slots)
     alone = silent & (_median(trust, heard) > 0)  # else they do not differ, and what they had in common is learnt: one
     apart = errors - errors[:, jnp.argmin(score[:-1])][:, None]
@@ -154,7 +164,7 @@ def _cross_fit(
         error=_standard_error(apart, heard),
         shared=shared,
         personal=personal,
-        agreement=agreement,
+        agreement=jnp.where(silent, 1.0, agreement[best - 1]),
         between=between,
         within=within,
         noise=noise,
@@ -294,19 +304,24 @@ def predicted(terms: Array) -> tuple[Array, Array, Array, Array]:
     return errors / jnp.maximum(nothing.sum(), 1e-30) * nothing.size, 1.0 - less, personal, others
 
 
-def chosen(errors: Array, others: Array, heard: Array) -> tuple[Array, Array]:
-    """(K̂, whether contexts say nothing at any K) from errors ``[F, Kmax + 1, N]`` and the others' ρ0 ``[Kmax + 1]``."""
+def chosen(errors: Array, others: Array, real: Array, heard: Array) -> tuple[Array, Array]:
+    """(K̂, whether contexts say nothing at any K) from errors ``[F, Kmax + 1, N]`` and the others' ρ0 ``[Kmax + 1]``.
+
+    ``real [Kmax]``: which K are considered; one always is.
+    """
     each = errors[:, :-1]
     ks = jnp.arange(each.shape[1])
+    real = real | (ks == 0)
 
     def beaten(k: Array) -> Array:
         gain = each[:, k][:, None] - each  # [F, J, N]: what J gains over K
-        return ((gain.mean(axis=(0, 2)) > _standard_error(gain, heard)) & (ks > k)).any()
+        least = jnp.maximum(_standard_error(gain, heard), LEAST * (1.0 - each[:, k].mean()))
+        return ((gain.mean(axis=(0, 2)) > least) & (ks > k) & real).any()
 
-    k = jnp.argmin(jax.lax.map(beaten, ks))
+    k = jnp.argmin(jax.lax.map(beaten, ks) | ~real)
     # One context for clients that differ, and nothing in common: is that everybody alone, or are there contexts after
     # all, by less than a standard error? They are if they say something, and predict better than clients themselves.
-    silent, best = others[k] < ALONE, jnp.argmin(each.mean(axis=(0, 2)))
+    silent, best = others[k] < ALONE, jnp.argmin(jnp.where(real, each.mean(axis=(0, 2)), jnp.inf))
     gain = errors[:, -1:] - each[:, best][:, None]
     after_all = (gain.mean() > _standard_error(gain, heard)[0]) & (others[best] >= ALONE)
     return jnp.where(silent & after_all, best, k) + 1, silent & ~after_all

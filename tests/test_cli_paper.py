@@ -48,6 +48,8 @@ def in_this_process(monkeypatch, *arguments):
         (["table1", "--seeds", "many"], "'--seeds'"),
         (["table1", "--only", "mnist-mlr,cifar"], "paper: no setting 'cifar'; there are mnist-mlr, mnist-dnn, "),
         (["table1", "--only", ""], "paper: no setting ''; there are mnist-mlr, "),
+        (["table1", "--only", "mnist-mlr", "--as-is"], "paper: only draws nothing, and as_is computes nothing"),
+        (["split", "--as-is"], "is no folder of cgpfl paper; there is nothing to draw"),
         (["table1", "--slow"], "--slow"),
         ([], "PART"),
     ],
@@ -97,6 +99,20 @@ def test_some_settings_are_asked_for(monkeypatch, capsys, tmp_path):
     assert out == "12 s; the runs of mnist-mlr, fmnist-mlr are finished. Without --only all is drawn.\n"
     assert in_this_process(monkeypatch, *some, "--quiet") == 0
     assert capsys.readouterr().out == ""
+
+
+def test_what_is_there_is_asked_for_and_what_is_left_out_is_told(monkeypatch, capsys, tmp_path):
+    asked = []
+
+    def make(names, folder, **wishes):
+        asked.append(wishes["as_is"])
+        return SimpleNamespace(seconds=1.2, sections=[], folder=folder, skipped={"theory": "K = 1: has not been run"})
+
+    monkeypatch.setattr("cgpfl.paper.make", make)
+    assert in_this_process(monkeypatch, "all", "--as-is", "--out", str(tmp_path)) == 0
+    assert asked == [True]
+    told = capsys.readouterr().out.splitlines()
+    assert "theory is left out: K = 1: has not been run" in told
 
 
 def test_without_data_and_without_a_network_it_says_what_to_put_where(tmp_path):

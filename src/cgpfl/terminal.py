@@ -265,6 +265,8 @@ def show_paper(made: Made) -> None:
                 out.print(found.note)
         for verdict in section.verdicts:
             print(f"\n{verdict.verdict:<11} {verdict.claim}\n            {verdict.evidence}")
+    for name, why in made.skipped.items():
+        print(f"{name} is left out: {why}")
     print(f"\n{made.seconds:.0f} s; everything on one page: {made.folder / 'index.html'}")
 
 

@@ -16,9 +16,9 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment.run import Stopped
 from cgpfl.paper import PARTS, beyond, bounds, cells, make, sweep, table1, table2, watched
 from cgpfl.paper.cells import Cells, federation
-from cgpfl.paper.plan import Plan, percent
+from cgpfl.paper.plan import Part, Plan, percent
 from cgpfl.paper.readings import FIRST, READINGS, TUNED, family_cell, k_cell, table_1_cell
-from cgpfl.paper.section import Section
+from cgpfl.paper.section import Section, Verdict
 from cgpfl.paper.split import counts
 from handmade import plan, section, tiny
 
@@ -34,6 +34,7 @@ PICTURES = {
     "figure-kmeans": ["kmeans"],
     "theory": ["gradient"],
     "sweep": [],
+    "variations": [],
     "beyond": ["beyond"],
 }
 
@@ -279,6 +280,83 @@ def test_some_settings_of_parts_that_keep_their_runs_elsewhere(small, tmp_path, 
     assert ran == ["theory-1", "theory-4", "mnist-rotation"]
 
 
+# An unfinished reproduction, drawn as it is
+
+
+def test_as_is_everything_there_is_drawn_and_nothing_is_run(made, small, monkeypatch):
+    """The tables are finished; of the figures no run is there, of the theorems and problems neither."""
+    out, first, _, _, rest = made
+    before = {p: p.read_bytes() for p in out.rglob("*") if p.suffix in (".csv", ".svg", ".md", ".safetensors", ".json")}
+    del small[:]
+    for module in (bounds, watched):
+        monkeypatch.setattr(module, "watch", None)
+    monkeypatch.setattr(beyond, "compare", None)
+    again = make(["all"], out, quick=True, seeds=2, as_is=True)
+    assert again.sections == [*rest.sections[:1], *first.sections, *rest.sections[1:]]
+    assert list(again.skipped) == [
+        *("figure-k", "figure-heur", "figure-contexts", "figure-distances", "figure-kmeans", "theory", "variations"),
+        "beyond",
+    ]
+    assert again.skipped["figure-k"] == again.skipped["figure-contexts"] == "none of its runs is finished"
+    assert again.skipped["theory"] == "theory, K = 1: has not been run"
+    assert again.skipped["beyond"].endswith(": has not been run")
+    assert small == []
+    assert {p: p.read_bytes() for p in before} == before
+    assert {p.name for p in out.iterdir()} == {
+        *("paper.json", "times.json", "machines.json", "index.html", "cells"),
+        *("split", "table1", "table2", "sweep"),
+    }
+
+
+def test_as_is_a_setting_that_is_not_finished_is_left_out_and_told(small, tmp_path):
+    out = tmp_path / "out"
+    make(["table1", "table2", "sweep"], out, quick=True, seeds=2, only=["fmnist-mlr"])
+    del small[:]
+    drawn = make(["table1", "table2", "sweep"], out, quick=True, seeds=2, as_is=True)
+    one, two, sweep_ = drawn.sections
+    assert (small, drawn.skipped) == ([], {})
+    assert one.tables[0].rows[0][1:4] == ["–", "–", "–"]
+    assert "Not run: MNIST-MLR, tuned: Local, CGPFL-Heur." in one.tables[0].note
+    assert [t.title.partition(",")[0] for t in sweep_.tables] == ["FMNIST-MLR"]
+    assert [t.columns[0] for t in two.tables] == ["FMNIST-MLR, λ ="]
+    assert two.text[-1] == sweep_.text[-1] == "Not run yet: MNIST-MLR."
+    # A run of it that is missing is enough.
+    next((out / "cells" / "fmnist-mlr").glob("tuned-cgpfl-heur-lambda-13*")).unlink()
+    drawn = make(["table1", "table2"], out, quick=True, seeds=2, as_is=True)
+    assert ([s.name for s in drawn.sections], drawn.skipped) == (
+        ["table1"],
+        {"table2": "none of its runs is finished"},
+    )
+
+
+def test_as_is_claims_say_which_settings_they_leave_out(tmp_path, monkeypatch):
+    settings = tiny()
+    one = next(iter(settings.values()))
+    told = [Verdict("It is so.", "reproduced", "everywhere.")]
+    part = Part(
+        "part",
+        "",
+        lambda plan: [],
+        lambda plan: Section("part", "Part", verdicts=told),
+        over=lambda plan: list(plan.settings.values()),
+    )
+    monkeypatch.setattr(ROOM, "_finished", lambda plan, part, setting: setting == one)
+    made = ROOM._as_is(plan(tmp_path, {}, settings), part)
+    assert made.verdicts == [Verdict("It is so.", "reproduced", "everywhere. Not run yet: FMNIST-MLR.")]
+    assert made.text == ["Not run yet: FMNIST-MLR."]
+
+
+def test_as_is_and_only_exclude_each_other(tmp_path):
+    wishes = {"only": ["mnist-mlr"], "as_is": True}
+    refused("only draws nothing, and as_is computes nothing; choose one", ["table1"], tmp_path / "out", **wishes)
+    assert not (tmp_path / "out").exists()
+
+
+def test_as_is_needs_a_folder(small, tmp_path):
+    refused("out .*: is no folder of cgpfl paper; there is nothing to draw", ["split"], tmp_path / "out", as_is=True)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_stop_between_parts(small, tmp_path, monkeypatch):
     """Where nothing is run in cells, as for the split, it is asked for before every part."""
     real = PARTS["split"].make
@@ -341,7 +419,7 @@ def test_all_is_every_part_in_order():
     assert [p.name for p in ROOM.chosen(["theory", "split", "theory"])] == ["split", "theory"]
     assert list(PARTS) == [
         *("split", "table1", "table2", "figure-k", "figure-heur", "figure-contexts", "figure-distances"),
-        *("figure-kmeans", "theory", "sweep", "beyond"),
+        *("figure-kmeans", "theory", "sweep", "variations", "beyond"),
     ]
     assert all(part.name == name and part.meaning for name, part in PARTS.items())
 
@@ -353,7 +431,7 @@ def refused(message, names, out, **more):
 
 
 def test_an_unknown_part(tmp_path):
-    there = "split, table1, table2, figure-k, .*, sweep, beyond, all$"
+    there = "split, table1, table2, figure-k, .*, sweep, variations, beyond, all$"
     refused(f"paper: no part 'table3'; there are {there}", ["table1", "table3"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

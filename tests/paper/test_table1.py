@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from choices import best_at, given, tried
 
-from cgpfl.paper.plan import percent, with_spread
+from cgpfl.paper.plan import NotRunError, percent, with_spread
 from cgpfl.paper.readings import FIRST, TUNED, table_1_cell
 from cgpfl.paper.section import grade as grade_of
 from cgpfl.paper.settings import FULL
@@ -181,6 +181,45 @@ def test_grades(holds, grade):
     assert grade_of(np.array(holds)) == grade
 
 
+# Of an unfinished reproduction
+
+
+def test_what_was_not_run_is_a_dash_and_is_named(tmp_path):
+    """As of a reproduction whose second setting has CGPFL-Heur alone, and lacks the choice of a method."""
+    settings = tiny(**SMALL)
+    where = plan(tmp_path, given(settings), settings)
+    one, other = settings.values()
+    for setting, labels in ((one, rows(one, TUNED)), (other, ("cgpfl-heur",))):
+        for reading in (FIRST, TUNED):
+            for label in labels:
+                where.cells.cells[table_1_cell(where, setting, label, reading).name] = runs(96.0, 97.0)
+    for name in tried(other, "ditto"):
+        del where.cells.cells[name]
+    section = TABLE1.make(where)
+    table, gaps, chosen = section.tables
+    assert table.rows[0] == ["Local", "96.5 ± 0.7", "96.5 ± 0.7", "–", "–", "–", "–"]
+    assert table.rows[9] == ["CGPFL-Heur", *("96.5 ± 0.7", "96.5 ± 0.7", "97.41", "96.5 ± 0.7", "96.5 ± 0.7", "95.18")]
+    assert table.strong == [[0, 2]]  # nothing is best of one
+    others = "Local, FedAvg, IFCA (K=4), L2SGD, APFL, pFedMe (PM), Per-FedAvg (HF), Ditto, CGPFL (K=4)"
+    assert f"Not run: FMNIST-MLR, first: {others}." in table.note
+    assert f"Not run: FMNIST-MLR, tuned: {others}, CGPFL-Heur, warm-up 5 (ours)." in table.note
+    assert "MNIST-MLR, first" not in table.note.replace("FMNIST-MLR, first", "")
+    assert gaps.rows == [["MNIST-MLR", "-0.91", "+0.00"], ["FMNIST-MLR", "+1.32", "–"]]
+    assert [row[2] for row in chosen.rows if row[0] == "Ditto"] == ["–"]
+    assert len(rows_of(tmp_path / "table1" / "table1.csv")) == 10 + 11 + 2
+    heur, all_, published, local = section.verdicts
+    assert all(v.evidence.endswith(" Not run: FMNIST-MLR.") for v in (heur, all_, local))
+    assert published.evidence.startswith("ours minus published: -0.91, +1.32 points (MNIST-MLR, FMNIST-MLR)")
+    assert "Not run" not in published.evidence
+
+
+def test_nothing_at_all_is_no_table(tmp_path):
+    settings = tiny(**SMALL)
+    with pytest.raises(NotRunError, match="none of its runs is finished"):
+        TABLE1.make(plan(tmp_path, given(settings), settings))
+    assert not (tmp_path / "table1").exists()
+
+
 # What is said of the claims
 
 
@@ -193,9 +232,14 @@ def means(four, heur, rival, local=0.0):
     return found
 
 
-def judged(*tuned, first=None, **more):
+def judged(*tuned, first=None, missing=(), spread=(0.0, 0.0), **more):
+    """``missing``: (reading, method, setting) that were not run."""
     settings = [FULL["mnist-mlr"], FULL["fmnist-mlr"]]  # published: 97.41 and 95.18
-    return verdicts(settings, means(*tuned, **more), means(94.0, 95.0, 90.0, 96.0) if first is None else first)
+    there = {reading: np.ones((len(ROWS), 2), bool) for reading in (FIRST, TUNED)}
+    for reading, label, place in missing:
+        there[reading][ROWS.index(label), place] = False
+    first = means(94.0, 95.0, 90.0, 96.0) if first is None else first
+    return verdicts(settings, {TUNED: means(*tuned, **more), FIRST: first}, there, np.array(spread))
 
 
 def test_reproduced():
@@ -203,14 +247,15 @@ def test_reproduced():
     assert [v.verdict for v in (heur, all_, published, local)] == ["reproduced"] * 4
     assert heur.evidence == "in 2 of 2 settings; by +2.0, +2.5 points; as first read by +1.0, +1.0."
     assert all_.evidence == (
-        "28 of 28 comparisons won, as first read 28 (in the paper's own table 69 of 70). Local training, which the "
-        "paper does not show, is better than both on: none."
+        "28 of 28 comparisons won, as first read 28 of 28 (in the paper's own table 69 of 70). Local training, which "
+        "the paper does not show, is better than both on: none."
     )
     assert published.evidence == (
-        "ours minus published: -0.4, +2.3 points (MNIST-MLR, FMNIST-MLR); as first read -2.4, -0.2."
+        "ours minus published: -0.41, +2.32 points (MNIST-MLR, FMNIST-MLR); as first read -2.4, -0.2."
     )
     assert local.evidence == (
-        "both tuned with the same budget: +1.0, +1.0 points (MNIST-MLR, FMNIST-MLR); as first read -1.0, -1.0."
+        "both tuned with the same budget: +1.00 ± 0.00, +1.00 ± 0.00 points (MNIST-MLR, FMNIST-MLR); as first read "
+        "-1.0, -1.0."
     )
 
 
@@ -218,8 +263,8 @@ def test_partly():
     heur, all_, published, local = judged(95.0, [96.0, 94.9], [90.0, 94.95], local=[99.0, 94.7])
     assert [v.verdict for v in (heur, all_, published, local)] == ["partly"] * 4
     assert all_.evidence.startswith(
-        "21 of 28 comparisons won, as first read 28 (in the paper's own table 69 of 70). CGPFL-Heur loses to FedAvg on "
-        "FMNIST-MLR; "
+        "21 of 28 comparisons won, as first read 28 of 28 (in the paper's own table 69 of 70). CGPFL-Heur loses to "
+        "FedAvg on FMNIST-MLR; "
     )
     assert "CGPFL (K=4) loses" not in all_.evidence
     assert all_.evidence.endswith("is better than both on: MNIST-MLR.")
@@ -250,3 +295,24 @@ def test_a_run_that_diverged_is_worse_than_any_other():
     assert (beaten.verdict, all_.verdict, local.verdict) == ("reproduced",) * 3
     heur = judged(95.0, [98.0, np.nan], 90.0, local=50.0)
     assert [v.verdict for v in heur] == ["partly"] * 4
+
+
+def test_a_claim_is_about_the_settings_that_have_what_it_compares():
+    missing = [(TUNED, "local", 1), (TUNED, "ditto", 0), (FIRST, "cgpfl-4", 1)]
+    heur, all_, published, local = judged(95.0, [97.0, 97.5], 90.0, local=[96.0, 99.0], missing=missing[:1])
+    assert [v.verdict for v in (heur, all_, published, local)] == ["reproduced"] * 4
+    assert "14 of 14 comparisons won, as first read 14 of 14 " in all_.evidence
+    assert local.evidence == (
+        "both tuned with the same budget: +1.00 ± 0.00 points (MNIST-MLR); as first read -1.0. Not run: FMNIST-MLR."
+    )
+    claims = judged(95.0, 97.0, 90.0, missing=missing)
+    assert len(claims) == 3  # no setting has everybody
+    assert claims[0].evidence == "in 2 of 2 settings; by +2.0, +2.0 points; as first read by +1.0, –."
+
+
+def test_ahead_of_local_training_is_beyond_the_spread_over_seeds(tmp_path):
+    local = judged(95.0, 97.0, 90.0, local=96.9, spread=(0.05, 0.2))[-1]
+    assert local.verdict == "partly"
+    assert "+0.10 ± 0.05, +0.10 ± 0.20 points" in local.evidence
+    section, _ = made(tmp_path, {"local": (96.0, 94.0), "cgpfl-heur": (97.0, 97.0)})  # ahead by 1 and 3
+    assert "+2.00 ± 1.41, +2.00 ± 1.41 points" in section.verdicts[-1].evidence

@@ -18,6 +18,7 @@ def paper(
     only: Annotated[
         str | None, typer.Option(metavar="SETTING,...", help="Compute the runs of these settings; draw nothing.")
     ] = None,
+    as_is: Annotated[bool, typer.Option("--as-is", help="Draw what has been computed; compute nothing.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder, continued if it is there (default: runs/paper).")] = None,
     quiet: Quiet = False,
@@ -25,10 +26,11 @@ def paper(
     """Make the paper's tables and figures, the published numbers beside ours.
 
     Parts: split, table1, table2, figure-k, figure-heur, figure-contexts, figure-distances, figure-kmeans,
-    theory, sweep, beyond, all. What is finished is kept: the same command goes on after a stop.
+    theory, sweep, variations, beyond, all. What is finished is kept: the same command goes on after a stop.
 
     Settings: mnist-mlr, mnist-dnn, fmnist-mlr, fmnist-dnn, cifar10-cnn. With --only the runs of some of them are
-    computed, to go on elsewhere or later; the same command without it draws everything.
+    computed, to go on elsewhere or later; the same command without it draws everything. With --as-is an unfinished
+    reproduction is drawn as far as it is there.
 
     [dim]cgpfl paper all --quick[/dim]
 
@@ -44,7 +46,7 @@ def paper(
     try:
         with progress(quiet=quiet) as tell:
             some = [name.strip() for name in only.split(",")] if only is not None else []
-            made = make(names, folder, quick=quick, seeds=seeds, only=some, on_progress=tell)
+            made = make(names, folder, quick=quick, seeds=seeds, only=some, as_is=as_is, on_progress=tell)
     except Stopped:
         typer.echo("Stopped; what is finished is saved. The same command goes on with the rest.", err=True)
         raise typer.Exit(130) from None

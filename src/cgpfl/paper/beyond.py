@@ -89,6 +89,8 @@ def _rounds(plan: Plan) -> int:
 def _compare(plan: Plan, scenario: Scenario) -> Compared:
     folder, began = plan.out / "beyond" / scenario.name, time.perf_counter()
     finished = (folder / "summary.json").exists()
+    if not finished:
+        plan.begin(f"beyond, {scenario.title}")
     methods = [m for m in METHODS if not plan.quick or _label(m) in QUICK]
     rounds = _rounds(plan)
     wanted: dict[str, Any] = {

@@ -31,7 +31,7 @@ def _measure(plan: Plan, setting: Setting, k: int) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(file.read_text())
         check_made_with(file, found.pop("run"), made)
         return found
-    plan.pause(f"theory, K = {k}")
+    plan.begin(f"theory, K = {k}")
     began, seed = time.perf_counter(), plan.seeds[0]
     data, model, method = federation(setting, seed), model_of(setting), at_k(setting, k)
     seen = watch(method, data, model, rounds=setting.rounds, seed=seed, exact_every=every)

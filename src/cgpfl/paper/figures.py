@@ -9,7 +9,7 @@ import numpy as np
 from cgpfl.experiment.table import Runs, rounds_to
 from cgpfl.paper.cells import Cell
 from cgpfl.paper.draw import COLOUR, NAMES, band, legend_below, panels, save, whole
-from cgpfl.paper.plan import Part, Plan, of_seeds, percent, with_spread
+from cgpfl.paper.plan import Part, Plan, of_seeds, percent, swept, with_spread
 from cgpfl.paper.plan import shown as accuracy_of
 from cgpfl.paper.readings import FIRST, READINGS, TUNED, k_cell, swept_seeds, table_1_cell
 from cgpfl.paper.section import Figure, Section, Table, Verdict, grade, save_csv
@@ -235,4 +235,6 @@ def _verdicts(plan: Plan) -> list[Verdict]:
     ]
 
 
-FIGURE_K = Part("figure-k", "accuracy and loss over rounds for several K, accuracy over K", _needs_k, _make_k, tunes)
+FIGURE_K = Part(
+    "figure-k", "accuracy and loss over rounds for several K, accuracy over K", _needs_k, _make_k, tunes, over=swept
+)

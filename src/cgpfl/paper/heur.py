@@ -10,7 +10,7 @@ from cgpfl.experiment.table import Runs
 from cgpfl.paper.cells import Cell
 from cgpfl.paper.draw import COLOUR, legend_below, panels, save, whole
 from cgpfl.paper.figures import runs_at, runs_of, tunes
-from cgpfl.paper.plan import Part, Plan, percent
+from cgpfl.paper.plan import Part, Plan, percent, swept
 from cgpfl.paper.readings import READINGS, TUNED, k_cell, table_1_cell
 from cgpfl.paper.section import Figure, Section, Verdict, grade, save_csv
 from cgpfl.paper.settings import Setting
@@ -103,4 +103,4 @@ def _draw_error(ax: Any, runs: Runs) -> None:
     whole(ax.xaxis)
 
 
-FIGURE_HEUR = Part("figure-heur", "CGPFL-Heur beside CGPFL and pFedMe, and its e(K)", _needs, _make, tunes)
+FIGURE_HEUR = Part("figure-heur", "CGPFL-Heur beside CGPFL and pFedMe, and its e(K)", _needs, _make, tunes, over=swept)

@@ -10,6 +10,7 @@ machines.json        versions and devices that computed something
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 import time
@@ -30,7 +31,7 @@ from cgpfl.paper.cells import Cells
 from cgpfl.paper.figures import FIGURE_K
 from cgpfl.paper.heur import FIGURE_HEUR
 from cgpfl.paper.page import render, write_page
-from cgpfl.paper.plan import Part, Plan
+from cgpfl.paper.plan import NotRunError, Part, Plan
 from cgpfl.paper.section import Section
 from cgpfl.paper.settings import Setting, settings
 from cgpfl.paper.split import SPLIT
@@ -38,6 +39,7 @@ from cgpfl.paper.sweep import SWEEP
 from cgpfl.paper.table1 import TABLE1
 from cgpfl.paper.table2 import TABLE2
 from cgpfl.paper.tuning import tuning_cells
+from cgpfl.paper.variations import VARIATIONS
 from cgpfl.paper.watched import FIGURE_CONTEXTS, FIGURE_DISTANCES, FIGURE_KMEANS
 
 PARTS: dict[str, Part] = {
@@ -53,6 +55,7 @@ PARTS: dict[str, Part] = {
         FIGURE_KMEANS,
         THEORY,
         SWEEP,
+        VARIATIONS,
         BEYOND,
     )
 }
@@ -70,6 +73,8 @@ class Made:
     folder: Path
     sections: list[Section]
     """The parts that were made now."""
+    skipped: dict[str, str]
+    """Those that could not be made of what there is, and why."""
     seconds: float
     """Of this call."""
 
@@ -81,14 +86,17 @@ def make(
     quick: bool = False,
     seeds: int | None = None,
     only: Sequence[str] = (),
+    as_is: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Made:
     """Make the parts ``names`` ("all": every one) into ``out``, going on from what is there.
 
     ``quick``: small problems, minutes on two cores. ``seeds``: of the tables, 0, 1, …; 5, or 2 if quick.
     ``only``: compute the runs of these settings, whose data sets alone must be there, and draw nothing: a call without
-    it does that.
+    it does that. ``as_is``: compute nothing, and draw what can be drawn from what has been computed.
     """
+    if only and as_is:
+        raise CgpflError("paper: only draws nothing, and as_is computes nothing; choose one")
     began = time.perf_counter()
     parts, wanted = chosen(names), _settings(quick, only)
     asked = {"quick": quick, "seeds": (2 if quick else 5) if seeds is None else seeds}
@@ -96,21 +104,27 @@ def make(
         raise CgpflError(f"seeds = {seeds}: must be at least 1")
     for source in _sources(parts, wanted, whole=not only):
         load(source)  # before anything is written
-    _open(out, asked)
+    _open(out, asked, new=not as_is)
     with interrupts() as stop:
         cells = Cells(out, list(range(asked["seeds"])), on_progress, stop)
         before = cells.seconds()
-        plan = Plan(out, quick, wanted, cells)
-        sections = []
+        plan = Plan(out, quick, wanted, cells, as_is)
+        sections, skipped = [], {}
         try:
-            _compute(plan, parts)
+            if not as_is:
+                _compute(plan, parts)
             for part in parts:
                 plan.pause(part.name)
                 if only:
                     part.prepare(plan)
                     continue
-                sections.append(part.make(plan))
-                sections[-1].save(out / part.name)
+                try:
+                    section = _as_is(plan, part) if as_is else part.make(plan)
+                except NotRunError as missing:
+                    skipped[part.name] = str(missing)
+                    continue
+                section.save(out / part.name)
+                sections.append(section)
         finally:  # what was stopped took its time, too; what is only drawn again does not count
             seconds = time.perf_counter() - began
             if cells.seconds() != before:
@@ -118,7 +132,7 @@ def make(
                 _note_machine(out)
     if not only:
         _page(plan)
-    return Made(out, sections, seconds)
+    return Made(out, sections, skipped, seconds)
 
 
 def _compute(plan: Plan, parts: Sequence[Part]) -> None:
@@ -126,6 +140,32 @@ def _compute(plan: Plan, parts: Sequence[Part]) -> None:
     pairs = dict.fromkeys(pair for part in parts for pair in part.tunes(plan))
     plan.cells.finish(cell for setting, label in pairs for cell in tuning_cells(setting, label))
     plan.cells.finish(cell for part in parts for cell in part.needs(plan))
+
+
+def _as_is(plan: Plan, part: Part) -> Section:
+    """A part of the settings whose runs are all there; what is left out is told with it and with its claims."""
+    over = part.over(plan)
+    there = [s for s in over if _finished(plan, part, s)]
+    if over and not there:
+        raise NotRunError("none of its runs is finished")
+    section = part.make(dataclasses.replace(plan, settings={s.name: s for s in there}) if over else plan)
+    left = [s.title for s in over if s not in there]
+    if not left:
+        return section
+    note = f"Not run yet: {', '.join(left)}."
+    verdicts = [dataclasses.replace(v, evidence=f"{v.evidence} {note}") for v in section.verdicts]
+    return dataclasses.replace(section, text=[*section.text, note], verdicts=verdicts)
+
+
+def _finished(plan: Plan, part: Part, setting: Setting) -> bool:
+    """Whether everything that a part needs of a setting has been computed."""
+    plan = dataclasses.replace(plan, settings={setting.name: setting})
+    try:
+        part.prepare(plan)
+        cells = [c for s, label in part.tunes(plan) for c in tuning_cells(s, label)]
+        return all(plan.cells.has(c) for c in [*cells, *part.needs(plan)])
+    except NotRunError:
+        return False
 
 
 def _settings(quick: bool, only: Sequence[str]) -> dict[str, Setting]:
@@ -152,8 +192,8 @@ def chosen(names: Sequence[str]) -> list[Part]:
     return [part for name, part in PARTS.items() if "all" in names or name in names]
 
 
-def _open(out: Path, asked: dict[str, int]) -> None:
-    """A new folder, or one that was made with the same wishes."""
+def _open(out: Path, asked: dict[str, int], new: bool) -> None:
+    """A new folder, where that may be, or one that was made with the same wishes."""
     note = out / "paper.json"
     if note.exists():
         was = json.loads(note.read_text())
@@ -163,6 +203,8 @@ def _open(out: Path, asked: dict[str, int]) -> None:
                     f"out {out}: was made with {name} = {was.get(name)!r}, now {now!r}; choose another --out"
                 )
         return
+    if not new:
+        raise CgpflError(f"out {out}: is no folder of cgpfl paper; there is nothing to draw")
     if out.exists() and any(out.iterdir()):
         raise CgpflError(f"out {out}: exists and is no folder of cgpfl paper; choose another")
     try:

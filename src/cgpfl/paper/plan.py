@@ -9,11 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from cgpfl.errors import CgpflError
 from cgpfl.experiment.run import Stopped
 from cgpfl.experiment.table import Runs
 from cgpfl.paper.cells import Cell, Cells
 from cgpfl.paper.section import Section
 from cgpfl.paper.settings import Setting
+
+
+class NotRunError(CgpflError):
+    """A run that has not been computed, where nothing is to be."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,8 @@ class Plan:
     quick: bool
     settings: dict[str, Setting]
     cells: Cells
+    as_is: bool = False
+    """Draw what there is; compute nothing."""
 
     @property
     def seeds(self) -> list[int]:
@@ -37,12 +44,25 @@ class Plan:
 
     def runs(self, cell: Cell) -> Runs:
         """A finished cell."""
+        if not self.cells.has(cell):
+            raise NotRunError(f"{cell.name}: has not been run")
         return self.cells.get(cell)
+
+    def begin(self, what: str) -> None:
+        """Asked before ``what``, which is not on disk, is computed."""
+        if self.as_is:
+            raise NotRunError(f"{what}: has not been run")
+        self.pause(what)
 
     def pause(self, what: str) -> None:
         """A moment before ``what`` at which a reproduction may be stopped: everything so far is on disk."""
         if self.cells.stop():
             raise Stopped(what)
+
+
+def swept(plan: Plan) -> list[Setting]:
+    """The settings of Table 2 and of the figures over K."""
+    return plan.swept
 
 
 def _none(plan: Plan) -> list[tuple[Setting, str]]:
@@ -59,7 +79,8 @@ class Part:
 
     ``tunes`` are settings and methods whose rates must be chosen first; ``needs`` are cells, which may have those
     rates; ``prepare`` computes what is not kept in cells (``make`` does, where that was not done). All three are asked
-    for the plan's settings alone.
+    for the plan's settings alone. ``over`` are settings that can be left out where they are not finished; none: the
+    part is made of what there is, or not at all.
     """
 
     name: str
@@ -68,6 +89,7 @@ class Part:
     make: Callable[[Plan], Section]
     tunes: Callable[[Plan], list[tuple[Setting, str]]] = _none
     prepare: Callable[[Plan], None] = _nothing
+    over: Callable[[Plan], list[Setting]] = lambda plan: []
 
 
 def of_seeds(runs: Runs, seeds: Sequence[int]) -> Runs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from cgpfl.experiment.compare import explain
 from cgpfl.experiment.table import Runs
 from cgpfl.paper.cells import Cell
 from cgpfl.paper.draw import COLOUR, NAMES, panels, save
-from cgpfl.paper.plan import Part, Plan, percent, shown
+from cgpfl.paper.plan import NotRunError, Part, Plan, percent, shown
 from cgpfl.paper.published import TABLE_1, table_1
 from cgpfl.paper.readings import FIRST, READINGS, TUNED, table_1_cell, table_seeds
 from cgpfl.paper.section import Figure, Section, Table, Verdict, grade, save_csv
@@ -71,6 +72,16 @@ def lost(plan: Plan, cells: dict[str, Cell]) -> list[str]:
     return [explain(n, cells[n].method, r) for n, r in found.items() if any(d is not None for d in r.diverged)]
 
 
+def row(plan: Plan, setting: Setting, label: str, reading: str = TUNED) -> Runs | None:
+    """The runs of a row in a setting; None where they are not there."""
+    if label not in rows(setting, reading):
+        return None
+    try:
+        return plan.runs(table_1_cell(plan, setting, label, reading))
+    except NotRunError:
+        return None
+
+
 def _needs(plan: Plan) -> list[Cell]:
     return [table_1_cell(plan, s, label, r) for s in plan.settings.values() for r in READINGS for label in rows(s, r)]
 
@@ -85,27 +96,32 @@ def _make(plan: Plan) -> Section:
     labels = _all_rows(settings)
     facts, lines, strong = [], [[NAMES[label]] for label in labels], []
     means = {r: np.full((len(labels), len(settings)), np.nan) for r in READINGS}
+    there = {r: np.zeros((len(labels), len(settings)), bool) for r in READINGS}
     notes = []
     for c, setting in enumerate(settings):
         for r, label in enumerate(labels):
             published = table_1(setting.name, label)
             for reading in READINGS:
-                if label not in rows(setting, reading):
-                    lines[r].append("–")
-                    continue
-                runs = plan.runs(table_1_cell(plan, setting, label, reading))
-                facts.append(facts_of(setting, label, reading, runs, published))
-                means[reading][r, c] = percent(runs)[0]
-                lines[r].append(shown(runs))
+                runs = row(plan, setting, label, reading)
+                lines[r].append("–" if runs is None else shown(runs))
+                if runs is not None:
+                    facts.append(facts_of(setting, label, reading, runs, published))
+                    there[reading][r, c], means[reading][r, c] = True, percent(runs)[0]
             lines[r].append("–" if published is None else f"{published:.2f}")
-        if not np.isnan(means[TUNED][:, c]).all():
+        whole = all(there[TUNED][labels.index(m), c] for m in rows(setting, TUNED))
+        if whole and not np.isnan(means[TUNED][:, c]).all():
             strong.append([int(np.nanargmax(means[TUNED][:, c])), 2 + 3 * c])
         for reading in READINGS:
             cells = {
                 f"{setting.title}, {NAMES[m]}, {reading}": table_1_cell(plan, setting, m, reading)
-                for m in rows(setting, reading)
+                for m, found in zip(labels, there[reading][:, c], strict=True)
+                if found
             }
             notes += lost(plan, cells)
+            left = [NAMES[m] for m in rows(setting, reading) if not there[reading][labels.index(m), c]]
+            notes += [f"Not run: {setting.title}, {reading}: {', '.join(left)}"] if left else []
+    if not facts:
+        raise NotRunError("none of its runs is finished")
     save_csv(plan.out / "table1" / "table1.csv", facts)
     columns = ["method", *(v for s in settings for v in (f"{s.title}, first", "tuned", "paper"))]
     title = f"Table 1: test accuracy (%), mean ± std over {len(plan.seeds)} seeds; in bold the best of ours, tuned"
@@ -116,10 +132,22 @@ def _make(plan: Plan) -> Section:
         "table1",
         "Table 1: nine methods and local training",
         _text(settings),
-        [table, _gaps(settings, means[TUNED]), _chosen(plan, settings)],
+        [table, _gaps(settings, means[TUNED], there[TUNED]), _chosen(plan, settings)],
         [Figure("table1", caption)],
-        verdicts(settings, means[TUNED], means[FIRST]) if not plan.quick else [],
+        verdicts(settings, means, there, _spread(plan, settings)) if not plan.quick else [],
     )
+
+
+def _spread(plan: Plan, settings: list[Setting]) -> np.ndarray:
+    """Standard deviation over seeds of CGPFL-Heur minus local training, tuned, in points; 0 where there is none."""
+    found = []
+    for setting in settings:
+        heur, local = (row(plan, setting, label) for label in ("cgpfl-heur", "local"))
+        if heur is None or local is None or len(heur.seeds) == 1:
+            found.append(0.0)
+        else:
+            found.append(100 * float((heur.accuracy() - local.accuracy()).std(ddof=1)))
+    return np.nan_to_num(found)
 
 
 def _text(settings: list[Setting]) -> list[str]:
@@ -153,14 +181,16 @@ def _note(plan: Plan, settings: list[Setting]) -> str:
     )
 
 
-def _gaps(settings: list[Setting], means: np.ndarray) -> Table:
+def _gaps(settings: list[Setting], means: np.ndarray, there: np.ndarray) -> Table:
     """CGPFL-Heur, tuned, beside its published number and beside local training."""
-    heur, local = means[ROWS.index("cgpfl-heur")], means[ROWS.index("local")]
+    heur, local = ROWS.index("cgpfl-heur"), ROWS.index("local")
     rows_ = []
     for c, setting in enumerate(settings):
         printed = table_1(setting.name, "cgpfl-heur") or float("nan")
-        gaps = [heur[c] - printed, heur[c] - local[c]]
-        rows_.append([setting.title, *("diverged" if np.isnan(g) else f"{g:+.2f}" for g in gaps)])
+        gaps = means[heur, c] - [printed, means[local, c]]
+        run = [there[heur, c], there[heur, c] and there[local, c]]
+        told = ["–" if not r else "diverged" if np.isnan(g) else f"{g:+.2f}" for r, g in zip(run, gaps, strict=True)]
+        rows_.append([setting.title, *told])
     columns = ["setting", "minus published", "minus local, tuned"]
     return Table("CGPFL-Heur, tuned, in points", columns, rows_)
 
@@ -175,7 +205,11 @@ def _chosen(plan: Plan, settings: list[Setting]) -> Table:
             if (setting, label) not in wanted:
                 line.append("–")
                 continue
-            found = choice(plan, setting, label)
+            try:
+                found = choice(plan, setting, label)
+            except NotRunError:
+                line.append("–")
+                continue
             line.append(f"{words(found.taken.values)} ({_number(found.taken.validation)})")
             facts += [
                 {
@@ -190,7 +224,8 @@ def _chosen(plan: Plan, settings: list[Setting]) -> Table:
                 for i, t in enumerate(found.tried)
             ]
         table.append(line)
-    save_csv(plan.out / "table1" / "tuning.csv", facts)
+    if facts:
+        save_csv(plan.out / "table1" / "tuning.csv", facts)
     title = f"The chosen rates, and their validation accuracy (%) on seed {SEED}"
     return Table(title, ["method", *(s.title for s in settings)], table)
 
@@ -204,15 +239,14 @@ def _draw(plan: Plan, settings: list[Setting]) -> None:
     picture, axes = panels(1, len(settings), 2.5, 3.8, sharey=True)
     for ax, setting in zip(axes[0], settings, strict=True):
         for r, label in enumerate(labels):
-            if label not in rows(setting, TUNED):
-                continue
             y, colour = len(labels) - r, COLOUR.get(label, "#333333")
-            each = 100 * plan.runs(table_1_cell(plan, setting, label)).accuracy()
-            ax.plot(each, np.full(len(each), y), "|", color=colour, ms=7)
-            ax.plot(each.mean(), y, "o", color=colour, ms=6)
-            if label in ROWS:
-                first = percent(plan.runs(table_1_cell(plan, setting, label, FIRST)))[0]
-                ax.plot(first, y, "x", color=colour, ms=5)
+            tuned, first = (row(plan, setting, label, reading) for reading in (TUNED, FIRST))
+            if tuned is not None:
+                each = 100 * tuned.accuracy()
+                ax.plot(each, np.full(len(each), y), "|", color=colour, ms=7)
+                ax.plot(each.mean(), y, "o", color=colour, ms=6)
+            if first is not None:
+                ax.plot(percent(first)[0], y, "x", color=colour, ms=5)
             published = table_1(setting.name, label)
             if published is not None:
                 ax.plot(published, y, "o", mfc="white", mec="#333333", ms=6, mew=1)
@@ -222,62 +256,90 @@ def _draw(plan: Plan, settings: list[Setting]) -> None:
     save(picture, plan.out / "table1", "table1")
 
 
-def verdicts(settings: list[Setting], tuned: np.ndarray, first: np.ndarray) -> list[Verdict]:
-    """What became of Table 1's claims, from mean accuracies ``[rows, settings]``: the tuned ones decide."""
-    names = [s.title for s in settings]
-    # A run that diverged is worse than any other.
-    now, then = ({m: np.nan_to_num(means[r], nan=0.0) for r, m in enumerate(ROWS)} for means in (tuned, first))
+class _Columns:
+    """Mean accuracies in the settings in which the methods of a claim were run."""
 
-    def where(condition: np.ndarray) -> str:
-        return ", ".join(n for n, yes in zip(names, condition, strict=True) if yes) or "none"
-
-    def points(gap: np.ndarray) -> str:
-        return ", ".join(f"{d:+.1f}" for d in gap)
-
-    better = now["cgpfl-heur"] > now["cgpfl-4"]
-    found = [
-        Verdict(
-            "CGPFL-Heur is better than CGPFL with K = 4 (Table 1).",
-            grade(better),
-            f"in {int(better.sum())} of {len(names)} settings; by {points(now['cgpfl-heur'] - now['cgpfl-4'])} points; "
-            f"as first read by {points(then['cgpfl-heur'] - then['cgpfl-4'])}.",
+    def __init__(
+        self, settings: list[Setting], means: dict[str, np.ndarray], there: dict[str, np.ndarray], *methods: str
+    ) -> None:
+        wanted = [ROWS.index(m) for m in methods]
+        run = {reading: np.all(found[wanted], axis=0) for reading, found in there.items()}
+        kept = run[TUNED]
+        self.settings = [s for s, yes in zip(settings, kept, strict=True) if yes]
+        self.left = [s.title for s, yes in zip(settings, kept, strict=True) if not yes]
+        # A run that diverged is worse than any other.
+        self.now, self.then = (
+            {m: np.nan_to_num(means[reading][ROWS.index(m), kept], nan=0.0) for m in methods}
+            for reading in (TUNED, FIRST)
         )
-    ]
-    wins, losses = _comparisons(now, where)
-    before, _ = _comparisons(then, where)
+        self.first = run[FIRST][kept]
+        """Where the first reading was run, too."""
+
+    def where(self, condition: np.ndarray) -> str:
+        return ", ".join(s.title for s, yes in zip(self.settings, condition, strict=True) if yes) or "none"
+
+    def points(self, gap: np.ndarray, of_first: bool = False) -> str:
+        run = self.first if of_first else np.ones(len(gap), bool)
+        return ", ".join(f"{d:+.1f}" if yes else "–" for d, yes in zip(gap, run, strict=True))
+
+    def verdict(self, claim: str, holds: Iterable[bool], evidence: str) -> list[Verdict]:
+        """None where it was looked at nowhere."""
+        if not self.settings:
+            return []
+        return [Verdict(claim, grade(holds), evidence + (f" Not run: {', '.join(self.left)}." if self.left else ""))]
+
+
+def verdicts(
+    settings: list[Setting], means: dict[str, np.ndarray], there: dict[str, np.ndarray], spread: np.ndarray
+) -> list[Verdict]:
+    """What became of Table 1's claims, from mean accuracies ``[rows, settings]`` by reading: the tuned ones decide.
+
+    ``there`` tells which were run; a claim is about the settings that have all that it compares. ``spread [settings]``
+    is that of CGPFL-Heur minus local training over seeds.
+    """
+    of = _Columns(settings, means, there, "cgpfl-heur", "cgpfl-4")
+    gap, before = (v["cgpfl-heur"] - v["cgpfl-4"] for v in (of.now, of.then))
+    found = of.verdict(
+        "CGPFL-Heur is better than CGPFL with K = 4 (Table 1).",
+        gap > 0,
+        f"in {int((gap > 0).sum())} of {len(gap)} settings; by {of.points(gap)} points; as first read by "
+        f"{of.points(before, of_first=True)}.",
+    )
+    of = _Columns(settings, means, there, *ROWS)
+    wins, losses = _comparisons(of.now, of.where)
+    first = {m: v[of.first] for m, v in of.then.items()}
+    earlier, _ = _comparisons(first, lambda _: "")
     printed = [TABLE_1[label][c] > TABLE_1[r][c] for r in RIVALS for label in ROWS[8:] for c in range(5)]
-    local = now["local"] > np.maximum(now["cgpfl-4"], now["cgpfl-heur"])
+    local = of.now["local"] > np.maximum(of.now["cgpfl-4"], of.now["cgpfl-heur"])
     evidence = (
-        f"{sum(wins)} of {len(wins)} comparisons won, as first read {sum(before)} (in the paper's own table "
-        f"{sum(printed)} of {len(printed)}). "
+        f"{sum(wins)} of {len(wins)} comparisons won, as first read {sum(earlier)} of {len(earlier)} (in the paper's "
+        f"own table {sum(printed)} of {len(printed)}). "
     )
     evidence += "; ".join(losses) + ". " if losses else ""
-    evidence += f"Local training, which the paper does not show, is better than both on: {where(local)}."
-    claim = "CGPFL and CGPFL-Heur are better than all seven competitors (Table 1)."
-    found.append(Verdict(claim, grade(wins), evidence))
-    published = np.array([table_1(s.name, "cgpfl-heur") or np.nan for s in settings])
-    gap = now["cgpfl-heur"] - published
-    found.append(
-        Verdict(
-            f"CGPFL-Heur has its published accuracy (Table 1), or is less than {CLOSE:g} points under it.",
-            grade(gap >= -CLOSE),
-            f"ours minus published: {points(gap)} points ({', '.join(names)}); as first read "
-            f"{points(then['cgpfl-heur'] - published)}.",
-        )
+    evidence += f"Local training, which the paper does not show, is better than both on: {of.where(local)}."
+    found += of.verdict("CGPFL and CGPFL-Heur are better than all seven competitors (Table 1).", wins, evidence)
+    of = _Columns(settings, means, there, "cgpfl-heur")
+    published = np.array([table_1(s.name, "cgpfl-heur") or np.nan for s in of.settings])
+    gap, before = (v["cgpfl-heur"] - published for v in (of.now, of.then))
+    found += of.verdict(
+        f"CGPFL-Heur has its published accuracy (Table 1), or is less than {CLOSE:g} points under it.",
+        gap >= -CLOSE,
+        f"ours minus published: {', '.join(f'{v:+.2f}' for v in gap)} points "
+        f"({', '.join(s.title for s in of.settings)}); as first read {of.points(before, of_first=True)}.",
     )
-    ahead = now["cgpfl-heur"] - now["local"]
-    found.append(
-        Verdict(
-            "CGPFL-Heur is better than local training (not in the paper).",
-            grade(ahead > 0),
-            f"both tuned with the same budget: {points(ahead)} points ({', '.join(names)}); as first read "
-            f"{points(then['cgpfl-heur'] - then['local'])}.",
-        )
+    of = _Columns(settings, means, there, "cgpfl-heur", "local")
+    gap, before = (v["cgpfl-heur"] - v["local"] for v in (of.now, of.then))
+    own = [spread[settings.index(s)] for s in of.settings]
+    return found + of.verdict(
+        "CGPFL-Heur is better than local training by more than the spread over seeds (not in the paper).",
+        gap > own,
+        "both tuned with the same budget: "
+        + ", ".join(f"{v:+.2f} ± {s:.2f}" for v, s in zip(gap, own, strict=True))
+        + f" points ({', '.join(s.title for s in of.settings)}); as first read {of.points(before, of_first=True)}.",
     )
-    return found
 
 
-def _comparisons(of: dict[str, np.ndarray], where: Any) -> tuple[list[bool], list[str]]:
+def _comparisons(of: dict[str, np.ndarray], where: Callable[[np.ndarray], str]) -> tuple[list[bool], list[str]]:
     """CGPFL against each rival in each setting, and in words where it loses."""
     wins, losses = [], []
     for rival in RIVALS:

@@ -54,7 +54,7 @@ def watched(plan: Plan, key: Key) -> dict[str, np.ndarray]:
     made = made_with(key.setting, method, [key.seed])
     file = plan.out / "watched" / f"{key.setting.name}-{key.label}-{key.seed}.safetensors"
     if not file.exists():
-        plan.pause(file.stem)
+        plan.begin(file.stem)
         began = time.perf_counter()
         seen = watch(
             method,
@@ -205,7 +205,10 @@ def _make_distances(plan: Plan) -> Section:
         + ", ".join(f"{100 * v:+.1f} %" for v in tail)
         + ". Asked for: under 2 %.",
     )
-    caption = "Mean Euclidean distance between two clients' models over rounds."
+    caption = (
+        "Mean Euclidean distance between two clients' models over rounds. Where 2β/N = 1 a client uploads its personal "
+        "model, and both lines are one."
+    )
     figures = [Figure("distances", caption)]
     return Section("figure-distances", "Distances between models", [], [], figures, [] if plan.quick else [verdict])
 
@@ -289,7 +292,7 @@ def _prepare(plan: Plan) -> None:
 
 
 def _part(name: str, meaning: str, make: Callable[[Plan], Section]) -> Part:
-    return Part(name, meaning, _none, make, _tunes, _prepare)
+    return Part(name, meaning, _none, make, _tunes, _prepare, watched_settings)
 
 
 FIGURE_CONTEXTS = _part("figure-contexts", "clients × rounds context map, ‖Q − I‖", _make_contexts)

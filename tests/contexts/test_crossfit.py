@@ -403,11 +403,13 @@ def test_the_standard_error_by_hand():
     np.testing.assert_allclose(one_away, [0.75 * np.sqrt(7 / 3)], rtol=1e-6)
 
 
-def choice(means, wobble, others=(1.0,) * 5):
+def choice(means, wobble, others=(1.0,) * 5, real=(True,) * 4):
     """Errors of K = 1..4 and N with these means; clients' differ by ± ``wobble`` in turn, the same in each fold."""
     signs = np.array([1, -1, 1, -1])
     errors = np.asarray(means)[None, :, None] + np.asarray(wobble)[None, :, None] * signs
-    return chosen(jnp.asarray(np.tile(errors, (3, 1, 1)), jnp.float32), jnp.asarray(others), jnp.ones(4))
+    return chosen(
+        jnp.asarray(np.tile(errors, (3, 1, 1)), jnp.float32), jnp.asarray(others), jnp.asarray(real), jnp.ones(4)
+    )
 
 
 def test_the_smallest_that_none_beats_by_a_standard_error():
@@ -420,6 +422,16 @@ def test_the_smallest_that_none_beats_by_a_standard_error():
     assert int(choice(means, [0, 0, 0.2, 0.18, 0])[0]) == 3  # 4 beats 2, 0.11 over 0.104, but not 3: 0.01 and 0.0115
     assert int(choice(means, [0, 1.0, 1.0, 1.0, 0])[0]) == 1  # 0.5 within 0.577; N is no candidate here
     assert int(choice([0.5, 0.6, 0.7, 0.8, 0.0], steady)[0]) == 1
+
+
+def test_a_larger_one_must_be_worth_it():
+    """0.005 of what is predicted, 1 − 0.5: 0.0025; and K that are not real do not count, one always does."""
+    steady = [0.0] * 5
+    assert int(choice([1.0, 0.6, 0.5, 0.498, 0.0], steady)[0]) == 3
+    assert int(choice([1.0, 0.6, 0.5, 0.497, 0.0], steady)[0]) == 4
+    assert int(choice([1.0, 0.6, 0.5, 0.4, 0.0], steady, real=(True, True, False, False))[0]) == 2
+    assert int(choice([1.0, 0.6, 0.5, 0.4, 0.0], steady, real=(False, False, True, False))[0]) == 3
+    assert int(choice([1.0, 0.6, 0.5, 0.4, 0.0], steady, real=(False,) * 4)[0]) == 1
 
 
 def test_alone_is_where_others_say_nothing_and_no_contexts_predict_better_than_oneself():

@@ -32,7 +32,7 @@ from jax import Array
 from cgpfl.contexts.evidence import FLOOR, hashed
 from cgpfl.contexts.kmeans import best_of, lloyd, members_of, prepare, seedings
 
-SAMPLE = 512
+SAMPLE = 256
 """Clients up to which all of them are compared with each other; of more, that many drawn from them."""
 ALONE = 0.25
 """ρ0 of the others' mean below which contexts say nothing about their members."""
@@ -40,7 +40,8 @@ DIFFER, STABLE = 0.3, 0.85
 """ρ2 from which clients of a context differ much, and the agreement its contexts then need: slices of clients that
 differ gradually are cut elsewhere without each fold, contexts are not."""
 LEAST = 0.005
-"""Of what is predicted at all, the share by which a larger K must predict more to be worth its models."""
+"""Of what is predicted, or of the error where that is less (little noise: all that contexts can do is to lower it), the
+share by which a larger K must predict more to be worth its models."""
 SEARCHES = 8
 """k-means++ seedings for each K of the curve; the contexts that are used get more."""
 
@@ -315,7 +316,8 @@ def chosen(errors: Array, others: Array, real: Array, heard: Array) -> tuple[Arr
 
     def beaten(k: Array) -> Array:
         gain = each[:, k][:, None] - each  # [F, J, N]: what J gains over K
-        least = jnp.maximum(_standard_error(gain, heard), LEAST * (1.0 - each[:, k].mean()))
+        left = each[:, k].mean()
+        least = jnp.maximum(_standard_error(gain, heard), LEAST * jnp.minimum(left, 1.0 - left))
         return ((gain.mean(axis=(0, 2)) > least) & (ks > k) & real).any()
 
     k = jnp.argmin(jax.lax.map(beaten, ks) | ~real)

@@ -1,4 +1,4 @@
-"""Does CGPFL-Heur find the hidden contexts, and is that worth anything? Ten seeds, two problems.
+"""Do CGPFL-Auto and CGPFL-Heur find the hidden contexts, and is that worth anything? Ten seeds, two problems.
 
     python benchmarks/recovery.py [--seeds 10] [--splits rotation labels shift] [--raw] [--json FILE]
 
@@ -26,6 +26,7 @@ def methods(truth: np.ndarray) -> dict[str, Any]:
         "local": cgpfl.Local(),
         "fedavg": cgpfl.FedAvg(),
         "pfedme": cgpfl.PFedMe(),
+        "cgpfl-auto": cgpfl.CGPFLAuto(),
         "cgpfl-heur": cgpfl.CGPFL(contexts="auto"),
         "cgpfl-heur, warmup=0": cgpfl.CGPFL(contexts="auto", warmup=0),
         "cgpfl K=4": cgpfl.CGPFL(contexts=4),

@@ -8,10 +8,9 @@ context's; the update on the fold left out is predicted by
 
 with one ρ0 and one ρ2 for each K, by least squares. The score of K is the error of that, relative to predicting
 nothing. Contexts that are real lower it, contexts made of noise raise it: their means are of fewer clients. K̂ is the
-smallest K that no larger one beats by more than a standard error, where clients differ much inside contexts among
-those K whose contexts are found again without each fold. K = N, everybody alone, is the answer where what the
-others of its context have in common predicts nothing about a client (ρ0 of their mean without the client itself: of
-itself a client says something in any case). ρ2 says how much clients differ inside contexts beside the noise of their
+smallest K that no larger one beats by more than a standard error, or two where clients differ much inside contexts.
+K = N, everybody alone, is the answer where what the others of its context have in common predicts nothing about a
+client (ρ0 of their mean without the client itself: of itself a client says something in any case). ρ2 says how much clients differ inside contexts beside the noise of their
 samples.
 
 Three things keep noise out. Coordinates are divided by their noise, known from the differences between folds.
@@ -36,12 +35,9 @@ SAMPLE = 256
 """Clients up to which all of them are compared with each other; of more, that many drawn from them."""
 ALONE = 0.25
 """ρ0 of the others' mean below which contexts say nothing about their members."""
-DIFFER, STABLE = 0.3, 0.85
-"""ρ2 from which clients of a context differ much, and the agreement its contexts then need: slices of clients that
-differ gradually are cut elsewhere without each fold, contexts are not."""
-LEAST = 0.005
-"""Of what is predicted, or of the error where that is less (little noise: all that contexts can do is to lower it), the
-share by which a larger K must predict more to be worth its models."""
+DIFFER = 0.3
+"""ρ2 from which clients of a context differ much: then slices of what differs gradually predict a little, too, and a
+larger K must be better by two standard errors."""
 SEARCHES = 8
 """k-means++ seedings for each K of the curve; the contexts that are used get more."""
 
@@ -147,13 +143,12 @@ def _cross_fit(
     errors, shared, personal, others = predicted(terms)
     score = errors.mean(axis=(0, 2))
     whole = labels[folds + jnp.argmin(costs[folds:], axis=0), ks - 1]  # [Kmax, N]
-    same = jax.vmap(jax.vmap(lambda a, b: rand_index(a, b, slots, heard)), in_axes=(0, None))(without, whole)
-    agreement = same.mean(axis=0)
     if number is None:
-        best, silent = chosen(errors, others, (agreement >= STABLE) | (personal[:-1] < DIFFER), heard)
+        best, silent = chosen(errors, others, personal, heard)
     else:
         best, silent = jnp.int32(number), jnp.bool_(False)
     final = jnp.where(silent, 0, whole[best - 1])
+    agreement = jax.vmap(lambda each: rand_index(each, final, slots, heard))(without[:, best - 1]).mean()
     between, within, noise, trust = parts(x, final, heard, slots)
     alone = silent & (_median(trust, heard) > 0)  # else they do not differ, and what they had in common is learnt: one
     apart = errors - errors[:, jnp.argmin(score[:-1])][:, None]
@@ -165,7 +160,7 @@ def _cross_fit(
         error=_standard_error(apart, heard),
         shared=shared,
         personal=personal,
-        agreement=jnp.where(silent, 1.0, agreement[best - 1]),
+        agreement=jnp.where(silent, 1.0, agreement),
         between=between,
         within=within,
         noise=noise,
@@ -305,27 +300,22 @@ def predicted(terms: Array) -> tuple[Array, Array, Array, Array]:
     return errors / jnp.maximum(nothing.sum(), 1e-30) * nothing.size, 1.0 - less, personal, others
 
 
-def chosen(errors: Array, others: Array, real: Array, heard: Array) -> tuple[Array, Array]:
-    """(K̂, whether contexts say nothing at any K) from errors ``[F, Kmax + 1, N]`` and the others' ρ0 ``[Kmax + 1]``.
-
-    ``real [Kmax]``: which K are considered; one always is.
-    """
+def chosen(errors: Array, others: Array, personal: Array, heard: Array) -> tuple[Array, Array]:
+    """(K̂, whether contexts say nothing at any K) from errors ``[F, Kmax + 1, N]``, the others' ρ0, and ρ2 of each K."""
     each = errors[:, :-1]
     ks = jnp.arange(each.shape[1])
-    real = real | (ks == 0)
+    needed = jnp.where(personal < DIFFER, 1.0, 2.0)
 
     def beaten(k: Array) -> Array:
         gain = each[:, k][:, None] - each  # [F, J, N]: what J gains over K
-        left = each[:, k].mean()
-        least = jnp.maximum(_standard_error(gain, heard), LEAST * jnp.minimum(left, 1.0 - left))
-        return ((gain.mean(axis=(0, 2)) > least) & (ks > k) & real).any()
+        return ((gain.mean(axis=(0, 2)) > needed[k] * _standard_error(gain, heard)) & (ks > k)).any()
 
-    k = jnp.argmin(jax.lax.map(beaten, ks) | ~real)
+    k = jnp.argmin(jax.lax.map(beaten, ks))
     # One context for clients that differ, and nothing in common: is that everybody alone, or are there contexts after
     # all, by less than a standard error? They are if they say something, and predict better than clients themselves.
-    silent, best = others[k] < ALONE, jnp.argmin(jnp.where(real, each.mean(axis=(0, 2)), jnp.inf))
+    silent, best = others[k] < ALONE, jnp.argmin(each.mean(axis=(0, 2)))
     gain = errors[:, -1:] - each[:, best][:, None]
-    after_all = (gain.mean() > _standard_error(gain, heard)[0]) & (others[best] >= ALONE)
+    after_all = (gain.mean() > needed[best] * _standard_error(gain, heard)[0]) & (others[best] >= ALONE)
     return jnp.where(silent & after_all, best, k) + 1, silent & ~after_all
 
 

@@ -10,8 +10,8 @@ with one ρ0 and one ρ2 for each K, by least squares. The score of K is the err
 nothing. Contexts that are real lower it, contexts made of noise raise it: their means are of fewer clients. K̂ is the
 smallest K that no larger one beats by more than a standard error, or two where clients differ much inside contexts.
 K = N, everybody alone, is the answer where what the others of its context have in common predicts nothing about a
-client (ρ0 of their mean without the client itself: of itself a client says something in any case). ρ2 says how much clients differ inside contexts beside the noise of their
-samples.
+client (ρ0 of their mean without the client itself: of itself a client says something in any case). ρ2 says how much
+clients differ inside contexts beside the noise of their samples.
 
 Three things keep noise out. Coordinates are divided by their noise, known from the differences between folds.
 Clients have equal lengths: of their own signal, not of its noise. And similarity is that of different folds alone,

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import cgpfl
-from cgpfl.algorithms import CFL, METHODS, FedAvg, Local, Method, algorithm, hyper
+from cgpfl.algorithms import CFL, METHODS, CGPFLAuto, FedAvg, Local, Method, algorithm, hyper
 from cgpfl.engine import Simulation
 from cgpfl.testing import CHECKS, ContractError, check_algorithm
 from cgpfl.testing.privacy import are_labels, recognised, windows
+from cgpfl.testing.suite import Suite
 from cgpfl.tree import axpy, weighted_mean
 
 
@@ -29,6 +30,22 @@ def test_every_method_keeps_the_contract(name):
 def test_a_split_happens_inside_the_suite():
     """With CFL's thresholds at their defaults the tiny federation is never split; here it is, and all still holds."""
     check_algorithm(CFL(rest=1e3, unrest=0.0))
+
+
+@pytest.mark.slow
+def test_measured_contexts_inside_the_suite():
+    """Left alone, CGPFL-Auto finds six strangers there; here it has two contexts, known or to be found."""
+    for contexts in (2, (0, 1, 0, 1, 0, 1)):
+        check_algorithm(CGPFLAuto(contexts=contexts))
+
+
+def test_a_method_has_as_many_rounds_as_its_settings_need():
+    assert Suite(FedAvg(), "fedavg").rounds == 5
+    suite = Suite(CGPFLAuto(), "cgpfl-auto")
+    assert (suite.method.folds, suite.method.warmup, suite.rounds) == (3, 3, 10)
+    assert suite.settings["rounds"] == 10
+    assert Suite(CFL(), "cfl").method == CFL()
+    assert Suite(object(), "nothing").rounds == 5
 
 
 def only(check):

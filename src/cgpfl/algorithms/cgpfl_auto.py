@@ -157,7 +157,7 @@ class CGPFLAuto(Method):
             models=repeat(task.initial, slots),
             assignment=jnp.asarray(self.contexts if isinstance(self.contexts, tuple) else [0] * n, jnp.int32),
             k=jnp.int32(slots if isinstance(self.contexts, tuple) else 1),
-            prox=jnp.full(n, 1.0 if isinstance(self.prox, str) else self.prox),
+            prox=jnp.full(n, 1.0 if isinstance(self.prox, str) else self.prox, jnp.float32),
             settled=jnp.int32(0),
             evidence=evidence,
             samples=jnp.zeros(n),

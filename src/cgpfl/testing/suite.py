@@ -161,7 +161,7 @@ class Suite:
             self.fail(check, f"{what} has another form")
         for (path, x), (_, y) in zip(ours, theirs, strict=True):
             one, other = np.asarray(x, float), np.asarray(y, float)
-            largest = max(1.0, float(np.abs(one).max(initial=0.0)))
+            largest = max(1.0, float(np.abs(one[np.isfinite(one)]).max(initial=0.0)))
             if not np.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE / 20 * largest):
                 apart = float(np.abs(one - other).max())
                 self.fail(check, f"{what} differs: {jax.tree_util.keystr(path)} by {apart:.2g}")

@@ -19,9 +19,9 @@ from cgpfl.errors import LostError
 from cgpfl.tree import named
 
 ROUNDS = 4
-NAMES = ("cgpfl", "cgpfl-heur", "pfedme", "fedavg", "ditto", "ifca")
+NAMES = ("cgpfl", "cgpfl-heur", "cgpfl-auto", "pfedme", "fedavg", "ditto", "ifca")
 OTHERS = [n for n in METHODS if n not in NAMES and not getattr(get_method(n), "needs_public", False)]
-SETTINGS = {"cgpfl-heur": {"warmup": 2}}
+SETTINGS = {"cgpfl-heur": {"warmup": 2}, "cgpfl-auto": {"warmup": 3, "folds": 3}}
 
 
 class Ran:

@@ -251,8 +251,11 @@ def twelve(given, x):
     return program(jnp.asarray(x, jnp.float32), jnp.ones(12), jax.random.key(0), jnp.arange(12), 3, given)
 
 
-def by_loops(x, labels):
-    """ρ0, ρ2, the score and its errors for known contexts, from the module's words, client by client in float64."""
+def by_loops(x, labels, least=None):
+    """ρ0, ρ2 and the score for known contexts, from the module's words, client by client in float64.
+
+    ``least``: of ρ1; None: a half, or one where clients differ much inside.
+    """
     folds, n, _ = x.shape
     variance = np.mean([x[:, i].var(axis=0, ddof=1) for i in range(n)], axis=0)
     x = x / np.sqrt(variance + FLOOR * variance.mean())
@@ -274,33 +277,40 @@ def by_loops(x, labels):
         w = w / w.mean()
         a = scaled[used].mean(axis=0)
         c = np.stack([np.average(a[labels == labels[i]], axis=0, weights=w[labels == labels[i]]) for i in range(n)])
-        predictions.append((c, a - c))
+        m = np.broadcast_to(np.average(a, axis=0, weights=w), a.shape)
+        predictions.append((m, c - m, a - c))
         targets.append(scaled[g])
         weights.append(w)
     fold_client = [(f, i) for f in range(folds) for i in range(n)]
 
     def least_squares(part):
+        if not any(predictions[f][part].any() for f in range(folds)):
+            return 0.0
         top = sum(weights[f][i] * (targets[f][i] @ predictions[f][part][i]) for f, i in fold_client)
         return top / sum(weights[f][i] * (predictions[f][part][i] @ predictions[f][part][i]) for f, i in fold_client)
 
-    rho0, rho2 = (np.clip(least_squares(part), 0, 1) for part in (0, 1))
+    rho0, rho2 = (np.clip(least_squares(part), 0, 1) for part in (0, 2))
+    least = (0.5 if rho2 < 0.3 else 1.0) if least is None else least
+    rho1 = np.clip(least_squares(1), least, 1)
     errors = np.zeros((folds, n))
     for f, i in fold_client:
-        left = targets[f][i] - rho0 * predictions[f][0][i] - rho2 * predictions[f][1][i]
+        left = targets[f][i] - sum(r * part[i] for r, part in zip((rho0, rho1, rho2), predictions[f], strict=True))
         errors[f, i] = weights[f][i] * (left @ left)
     nothing = sum(weights[f][i] * (targets[f][i] @ targets[f][i]) for f, i in fold_client)
     return rho0, rho2, errors.sum() / nothing
 
 
-def test_the_score_is_what_loops_say():
-    x, _, _ = made((4, 4, 4), 7, own=0.5, noise=np.geomspace(0.5, 2, 12))
+@pytest.mark.parametrize("own", [0.5, 0.0])
+def test_the_score_is_what_loops_say(own):
+    x, _, _ = made((4, 4, 4), 7, own=own, noise=np.geomspace(0.5, 2, 12))
     fit = twelve(TWELVE, x)
     rho0, rho2, score = by_loops(x.astype(np.float32).astype(float), np.array(TWELVE))
     np.testing.assert_allclose(fit.shared[:3], rho0, rtol=1e-4)
     np.testing.assert_allclose(fit.personal[:3], rho2, rtol=1e-4)
     np.testing.assert_allclose(fit.score[:3], score, rtol=1e-4)
-    assert 0.3 < rho2 < 0.9 < rho0 < 1
-    lonely = by_loops(x.astype(np.float32).astype(float), np.arange(12))
+    assert 0.3 < rho2 < 0.9 if own else rho2 < 0.3
+    assert 0.9 < rho0 <= 1
+    lonely = by_loops(x.astype(np.float32).astype(float), np.arange(12), least=0.0)
     np.testing.assert_allclose(fit.score[3], lonely[2], rtol=1e-4)
     np.testing.assert_allclose(fit.shared[3], lonely[0], rtol=1e-4)
 

@@ -1,14 +1,15 @@
 """The number of contexts by cross-fitting: the K whose contexts predict best what clients do on samples not looked at.
 
 Evidence (:mod:`cgpfl.contexts.evidence`) are updates X[f, i] of N clients on F folds of their own samples. Each fold is
-left out once. From the others come contexts, their means c and each client's own distance a_i − c_k(i) from its
-context's; the update on the fold left out is predicted by
+left out once. From the others come contexts, their means c, everybody's mean m and each client's own a_i; the update on
+the fold left out is predicted by
 
-    ρ0·c_k(i) + ρ2·(a_i − c_k(i))
+    ρ0·m + ρ1·(c_k(i) − m) + ρ2·(a_i − c_k(i))
 
-with one ρ0 and one ρ2 for each K, by least squares. The score of K is the error of that, relative to predicting
-nothing. Contexts that are real lower it, contexts made of noise raise it: their means are of fewer clients. K̂ is the
-smallest K that no larger one beats by more than a standard error, or two where clients differ much inside contexts.
+with one ρ0, ρ1 and ρ2 for each K, by least squares (ρ1 at least a half). The score of K is the error of that, relative
+to predicting nothing. Contexts that are real lower it, contexts made of noise raise it: they are distances between
+means of few clients. K̂ is the smallest K that no larger one beats by more than a standard error, or two where clients
+differ much inside contexts (and ρ1 is 1): slices of what differs gradually predict a little, too.
 K = N, everybody alone, is the answer where what the others of its context have in common predicts nothing about a
 client (ρ0 of their mean without the client itself: of itself a client says something in any case). ρ2 says how much
 clients differ inside contexts beside the noise of their samples.
@@ -38,6 +39,8 @@ ALONE = 0.25
 DIFFER = 0.3
 """ρ2 from which clients of a context differ much: then slices of what differs gradually predict a little, too, and a
 larger K must be better by two standard errors."""
+HALF = 0.5
+"""The least share of a context's distance from everybody's mean that is predicted, if clients inside hardly differ."""
 SEARCHES = 8
 """k-means++ seedings for each K of the curve; the contexts that are used get more."""
 
@@ -263,41 +266,50 @@ def grouped(
 
 
 def products(frame: Frame, target: Array, labels: Array, slots: int, alone: bool = False) -> Array:
-    """Inner products ``[N, 8]`` of c, o = a − c, d = b − c and e: cc, oo, co, dc, do, dd, be, ee, by clients' weights.
+    """Inner products ``[N, 13]``, by clients' weights, of d = b − c, m, e = c − m and o = a − c.
 
-    The target b is near c where noise is small: float32 would leave nothing of a difference of products with b. e is
-    c without the client itself: what the others of its context say, 0 where there are none.
+    b is the target, a the client's own, c its context's mean, m everybody's. b is near c where noise is small: float32
+    would leave nothing of a difference of products with b. The last three are of b and of c without the client itself:
+    what the others of its context say, 0 where there are none.
     """
-    own = frame.own
+    own, weights = frame.own, frame.weights
+    mean = weights @ own / jnp.maximum(weights.sum(), 1e-30)
     if alone:
-        centre, mass = own, frame.weights
+        centre, mass = own, weights
     else:
-        members = jax.nn.one_hot(labels, slots) * frame.weights[:, None]
+        members = jax.nn.one_hot(labels, slots) * weights[:, None]
         sizes = members.sum(axis=0)
         centre, mass = _dot((members / jnp.maximum(sizes, 1e-30)).T, own)[labels], sizes[labels]
-    rest, off = own - centre, target - centre
-    others = mass - frame.weights
-    has = others > 1e-3 * frame.weights
-    share = jnp.where(has, frame.weights / jnp.where(has, others, 1.0), 0.0)
-    without = jnp.where(has[:, None], centre - share[:, None] * rest, 0.0)
-    pairs = [(centre, centre), (rest, rest), (centre, rest), (off, centre), (off, rest), (off, off)]
-    pairs += [(target, without), (without, without)]
-    return jnp.stack([jnp.sum(a * b, axis=1) for a, b in pairs], axis=1) * frame.weights[:, None]
+    d, m, e, o = target - centre, jnp.broadcast_to(mean, own.shape), centre - mean, own - centre
+    others = mass - weights
+    has = others > 1e-3 * weights
+    share = jnp.where(has, weights / jnp.where(has, others, 1.0), 0.0)
+    without = jnp.where(has[:, None], centre - share[:, None] * o, 0.0)
+    pairs = [(d, d), (m, m), (e, e), (o, o), (d, m), (d, e), (d, o), (m, e), (m, o), (e, o)]
+    pairs += [(target, without), (without, without), (target, target)]
+    return jnp.stack([jnp.sum(u * v, axis=1) for u, v in pairs], axis=1) * weights[:, None]
 
 
 def predicted(terms: Array) -> tuple[Array, Array, Array, Array]:
-    """Errors ``[F, K, N]`` (their mean is the score), ρ0, ρ2 and ρ0 of the others ``[K]``, from :func:`products`."""
+    """Errors ``[F, K, N]`` (their mean is the score), ρ0, ρ2 and ρ of the others ``[K]``, from :func:`products`.
+
+    m, e and o are orthogonal in the sum over clients, so each ρ is a quotient of two sums.
+    """
     total = terms.sum(axis=(0, 2))
-    # Σ⟨c, o⟩ = 0, c being the mean: ρ0 = Σ⟨b, c⟩/Σ⟨c, c⟩ and ρ2 = Σ⟨b, o⟩/Σ⟨o, o⟩ do not depend on each other.
-    less = jnp.clip(-total[:, 3] / jnp.maximum(total[:, 0], 1e-30), 0.0, 1.0)  # 1 − ρ0
-    personal = jnp.clip(total[:, 4] / jnp.maximum(total[:, 1], 1e-30), 0.0, 1.0)
-    personal = jnp.where(total[:, 1] > 1e-12 * total[:, 0], personal, 0.0)  # of rounding alone: everybody is a context
-    r, s = less[:, None], personal[:, None]
-    cc, oo, co, dc, do, dd = (terms[..., i] for i in range(6))
-    errors = dd + 2 * (r * dc - s * do) + r**2 * cc - 2 * r * s * co + s**2 * oo
-    nothing = (dd + 2 * dc + cc)[:, 0]  # ⟨b, b⟩: the error of predicting nothing
-    others = total[:, 6] / jnp.maximum(total[:, 7], 1e-30)
-    return errors / jnp.maximum(nothing.sum(), 1e-30) * nothing.size, 1.0 - less, personal, others
+    dd, mm, ee, oo, dm, de, do, me, mo, eo = (terms[..., i] for i in range(10))
+    common = jnp.clip(-total[:, 4] / jnp.maximum(total[:, 1], 1e-30), 0.0, 1.0)  # 1 − ρ0
+    personal = jnp.clip(total[:, 6] / jnp.maximum(total[:, 3], 1e-30), 0.0, 1.0)
+    personal = jnp.where(total[:, 3] > 1e-12 * (total[:, 1] + total[:, 2]), personal, 0.0)  # of rounding alone: nothing
+    # 1 − ρ1, at most half: contexts made of noise must cost something. None where slices of what differs would gain.
+    least = jnp.where(personal < DIFFER, HALF, 1.0).at[-1].set(0.0)  # K = N has no contexts
+    context = 1.0 - jnp.clip(1.0 + total[:, 5] / jnp.maximum(total[:, 2], 1e-30), least, 1.0)
+    context = jnp.where(total[:, 2] > 1e-9 * total[:, 1], context, 0.0)
+    a, b, s = common[:, None], context[:, None], personal[:, None]
+    errors = dd + a**2 * mm + b**2 * ee + s**2 * oo
+    errors = errors + 2 * (a * dm + b * de - s * do + a * b * me - a * s * mo - b * s * eo)
+    nothing = terms[:, 0, :, 12]  # ⟨b, b⟩: the error of predicting nothing
+    others = total[:, 10] / jnp.maximum(total[:, 11], 1e-30)
+    return errors / jnp.maximum(nothing.sum(), 1e-30) * nothing.size, 1.0 - common, personal, others
 
 
 def chosen(errors: Array, others: Array, personal: Array, heard: Array) -> tuple[Array, Array]:

@@ -108,6 +108,7 @@ PROBLEMS: dict[str, Callable[[int], FederatedData]] = {
     "ten clients 4/3/3": lambda s: of_images(s, (4, 3, 3)),
     "rotations by 20 degrees": lambda s: of_images(s, (14, 13, 13), "near"),
     "two classes swapped": lambda s: of_images(s, kind="swap"),
+    "two classes swapped for half, MNIST": lambda s: of_images(s, (20, 20), "swap", source="mnist"),
     "six label permutations, MNIST": lambda s: of_images(s, (9, 7, 7, 6, 6, 5), "labels", source="mnist", samples=30),
     "iid": lambda s: of_images(s, (40,)),
     "everybody alone": lambda s: of_images(s, [1] * 40, "labels"),

@@ -6,10 +6,10 @@ the fold left out is predicted by
 
     ρ0·m + ρ1·(c_k(i) − m) + ρ2·(a_i − c_k(i))
 
-with one ρ0, ρ1 and ρ2 for each K, by least squares (ρ1 at least a half). The score of K is the error of that, relative
+with one ρ0, ρ1 and ρ2 for each K, by least squares (ρ1 within bounds). The score of K is the error of that, relative
 to predicting nothing. Contexts that are real lower it, contexts made of noise raise it: they are distances between
 means of few clients. K̂ is the smallest K that no larger one beats by more than a standard error, or two where clients
-differ much inside contexts (and ρ1 is 1): slices of what differs gradually predict a little, too.
+differ much inside contexts: slices of what differs gradually predict a little, too.
 K = N, everybody alone, is the answer where what the others of its context have in common predicts nothing about a
 client (ρ0 of their mean without the client itself: of itself a client says something in any case). ρ2 says how much
 clients differ inside contexts beside the noise of their samples.
@@ -39,8 +39,9 @@ ALONE = 0.25
 DIFFER = 0.3
 """ρ2 from which clients of a context differ much: then slices of what differs gradually predict a little, too, and a
 larger K must be better by two standard errors."""
-HALF = 0.5
-"""The least share of a context's distance from everybody's mean that is predicted, if clients inside hardly differ."""
+LEAST = 0.5, 0.85
+"""The least share of a context's distance from everybody's mean that is predicted: if clients inside hardly differ, and
+if they do (where slices of what differs would gain)."""
 SEARCHES = 8
 """k-means++ seedings for each K of the curve; the contexts that are used get more."""
 
@@ -300,8 +301,8 @@ def predicted(terms: Array) -> tuple[Array, Array, Array, Array]:
     common = jnp.clip(-total[:, 4] / jnp.maximum(total[:, 1], 1e-30), 0.0, 1.0)  # 1 − ρ0
     personal = jnp.clip(total[:, 6] / jnp.maximum(total[:, 3], 1e-30), 0.0, 1.0)
     personal = jnp.where(total[:, 3] > 1e-12 * (total[:, 1] + total[:, 2]), personal, 0.0)  # of rounding alone: nothing
-    # 1 − ρ1, at most half: contexts made of noise must cost something. None where slices of what differs would gain.
-    least = jnp.where(personal < DIFFER, HALF, 1.0).at[-1].set(0.0)  # K = N has no contexts
+    # 1 − ρ1 is bounded: contexts made of noise must cost something.
+    least = jnp.where(personal < DIFFER, *LEAST).at[-1].set(0.0)  # K = N has no contexts
     context = 1.0 - jnp.clip(1.0 + total[:, 5] / jnp.maximum(total[:, 2], 1e-30), least, 1.0)
     context = jnp.where(total[:, 2] > 1e-9 * total[:, 1], context, 0.0)
     a, b, s = common[:, None], context[:, None], personal[:, None]

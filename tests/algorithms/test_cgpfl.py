@@ -106,8 +106,9 @@ def test_is_algorithm_1(alpha):
 @pytest.mark.parametrize("warmup", [0, 3])
 @pytest.mark.parametrize("settings", [{}, {"participation": 0.5, "dropout": 0.3}])
 def test_one_context_is_pfedme_bit_for_bit(digits, mlr, warmup, settings):
-    ours, _, _ = simulate(CGPFL(contexts=1, warmup=warmup, server_rate=0.9), digits, mlr, rounds=6, **settings)
-    theirs, _, _ = simulate(PFedMe(server_rate=0.9), digits, mlr, rounds=6, **settings)
+    method = CGPFL(contexts=1, warmup=warmup, server_rate=0.9, prox=12.0, context_rate=0.06)
+    ours, _, _ = simulate(method, digits, mlr, rounds=6, **settings)
+    theirs, _, _ = simulate(PFedMe(server_rate=0.9, prox=12.0, global_rate=0.06), digits, mlr, rounds=6, **settings)
     # On a CPU every bit; on a GPU two programs may sum in another order.
     slack = 0 if jax.default_backend() == "cpu" else 1e-6
     pairs = ((ours.clients, theirs.clients), (ours.server.models, theirs.server))

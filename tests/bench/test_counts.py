@@ -65,7 +65,7 @@ def test_floor_is_the_larger_time():
 
 def test_rules_of_the_methods():
     cgpfl, fedavg = rule_of(Case("cgpfl", "mlr", 40)), rule_of(Case("fedavg", "dnn", 40))
-    assert (cgpfl.local_rounds, cgpfl.inner_steps, cgpfl.batch, cgpfl.prox) == (10, 5, 20, 12.0)
+    assert (cgpfl.local_rounds, cgpfl.inner_steps, cgpfl.batch, cgpfl.prox) == (10, 5, 20, 1.0)
     assert (fedavg.local_rounds, fedavg.inner_steps, fedavg.pull, fedavg.l2) == (10, 1, None, 0.0)
     more, less = counts_of(Case("cgpfl", "mlr", 40)), counts_of(Case("pfedme", "mlr", 40))
     assert more.operations - less.operations == 2 * 40 * 4 * 7850

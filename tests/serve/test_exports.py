@@ -51,7 +51,7 @@ def test_a_clients_model_is_the_one_it_uses(run, exported):
     assert card["metrics"]["personal"]["accuracy"] == pytest.approx(metrics["correct"] / metrics["n"])
     assert card["metrics"]["personal"]["loss"] == pytest.approx(metrics["loss"], rel=1e-5)
     assert card["metrics"]["shared"]["accuracy"] == pytest.approx(metrics["shared_correct"] / metrics["n"])
-    assert card["training"]["hyper_parameters"]["prox"] == 12.0
+    assert card["training"]["hyper_parameters"]["prox"] == 1.0
     assert card["training"]["data"]["split_hash"] == data.digest
     assert card["cgpfl"] == cgpfl.__version__
 

@@ -31,7 +31,7 @@ def prox_point(omega, x):
 
 def test_the_condition_at_the_papers_setting():
     """N = 40, R = 10, α = 1, λ·lr = 0.06: β = 0.06·40/2, and the limit is 1/(2·sqrt(110))."""
-    found = step_condition(CGPFL(context_rate=0.06, local_rounds=10), 40, 5.0)
+    found = step_condition(CGPFL(prox=12.0, context_rate=0.06, local_rounds=10), 40, 5.0)
     assert found.symbols.beta == pytest.approx(1.2)
     assert found.symbols.alpha_hat == pytest.approx(12)
     assert found["step"].step == pytest.approx(0.06)  # the client's rate itself

@@ -87,7 +87,7 @@ def test_the_closed_terms(tiny, run, found):
     squares = ((flat[3:, None] - flat[None, 1:3]) ** 2).sum(-1)
     assert found.cost == pytest.approx(found.share @ squares.min(1), rel=1e-4)
     assert found.cost_assigned == pytest.approx(found.share @ squares[np.arange(6), [0, 1] * 3], rel=1e-4)
-    assert found.distance == pytest.approx((12 + 2 / 2) * found.cost)
+    assert found.distance == pytest.approx((run.simulation.method.prox + 2 / 2) * found.cost)
     parts = (found.confidence, found.complexity, found.distance, found.models, found.samples)
     assert found.total == pytest.approx(sum(parts))
     assert f"at least {found.total:.3g}" in found.explain()

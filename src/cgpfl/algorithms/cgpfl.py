@@ -175,7 +175,8 @@ class CGPFL(Method):
         slots = server.cost.shape[0]
         if self._clusters(slots):
             server = self._cluster(server, uploads, cohort)
-        models = group_step(server.models, uploads, server.assignment[cohort.ids], cohort.present, self.server_rate)
+        labels = server.assignment[cohort.ids]
+        models = group_step(server.models, uploads, labels, cohort, rate=self.server_rate, equally=True)
         return replace(server, models=models, round=server.round + 1)
 
     def personal(self, task: Task, message: Tree, client: Tree, data: ClientData, key: Array) -> Tree:

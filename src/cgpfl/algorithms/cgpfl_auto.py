@@ -229,12 +229,15 @@ class CGPFLAuto(Method):
             uploads,
             cohort,
         )
-        weights = cohort.weights.astype(jnp.float32)
         warm = (server.settled == 0) | (server.k > slots)
         labels = jnp.where(warm, 0, server.assignment[cohort.ids])
-        models = group_step(server.models, uploads, labels, weights, 1.0)
+        models = group_step(server.models, uploads, labels, cohort)
         first = jax.tree.map(lambda w: w[0], models)  # contexts are born equal: from the model shared until then
         return replace(server, models=where(server.settled == 0, repeat(first, slots), models))
+
+    def anchor(self, message: Message, upload: Tree) -> Tree:
+        """The context's model."""
+        return message.model
 
     def personal(self, task: Task, message: Message, client: Private, data: ClientData, key: Array) -> Tree:
         """θ_i; at λ = ∞ its context's model."""

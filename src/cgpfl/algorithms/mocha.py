@@ -108,6 +108,9 @@ class MOCHA(SGDMethod):
             return Server(models, server.relation)
         return Server(models, where(cohort.present.any(), learned(models, self.floor), server.relation))
 
+    def anchor(self, message: Message, upload: Tree) -> None:
+        """The server has every model, not a change of one: there is nothing to measure an upload against."""
+
     def personal(self, task: Task, message: Message, client: Tree, data: ClientData, key: Array) -> Tree:
         """w_i."""
         return client

@@ -74,7 +74,7 @@ class PFedMe(Method):
 
     def aggregate(self, server: Tree, uploads: Tree, cohort: Cohort, key: Array) -> Tree:
         """The relaxed mean of the uploads."""
-        return group_step(server, uploads, jnp.zeros_like(cohort.ids), cohort.present, self.server_rate)
+        return group_step(server, uploads, jnp.zeros_like(cohort.ids), cohort, rate=self.server_rate, equally=True)
 
     def personal(self, task: Task, message: Tree, client: Tree, data: ClientData, key: Array) -> Tree:
         """θ_i, not w."""

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from cgpfl import __version__
-from cgpfl.algorithms import METHODS
+from cgpfl.algorithms import get_method
 from cgpfl.battery.problems import PROBLEMS, digest, federation
 from cgpfl.data import FederatedData
 from cgpfl.engine.together import Run
@@ -88,7 +88,7 @@ def model_of(problem: str) -> Model:
 def check(cells: Iterable[Cell], rounds: int) -> None:
     """Raise what a method has to say against a problem's size or the number of rounds, before anything runs."""
     for cell in {(PROBLEMS[c.problem].form, c.method): c for c in cells}.values():
-        checked(METHODS[cell.method], federation(cell.problem, cell.seeds[0]), settings(rounds))
+        checked(get_method(cell.method), federation(cell.problem, cell.seeds[0]), settings(rounds))
 
 
 def units(cells: Iterable[Cell]) -> list[Unit]:
@@ -104,7 +104,7 @@ def batch_of(unit: Unit, rounds: int) -> Batch:
     data = [(federation(problem, seed), seed) for problem in unit.problems for seed in unit.seeds]
     engine = settings(rounds).engine()
     del engine["seed"]
-    method = checked(METHODS[unit.method], data[0][0], settings(rounds))
+    method = checked(get_method(unit.method), data[0][0], settings(rounds))
     return Batch(unit.method, [Run(method, d, s) for d, s in data], model_of(unit.problems[0]), engine)
 
 
@@ -148,7 +148,7 @@ def load(cell: Cell, out: Path, rounds: int) -> Outcome:
 
 def made_with(cell: Cell, rounds: int) -> dict[str, Any]:
     """What a result must have been made with to be this one: the data themselves, and the method's parameters."""
-    facts = fingerprint(METHODS[cell.method], model_of(cell.problem), settings(rounds))
+    facts = fingerprint(get_method(cell.method), model_of(cell.problem), settings(rounds))
     del facts["seed"]
     return {**facts, "seeds": list(cell.seeds), "splits": [digest(cell.problem, s) for s in cell.seeds]}
 

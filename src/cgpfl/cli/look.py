@@ -15,17 +15,24 @@ app.add_typer(data_app, name="data")
 @app.command()
 def methods(name: Annotated[str | None, typer.Argument(help="Show this method's hyper-parameters.")] = None) -> None:
     """List the methods, or the hyper-parameters of one."""
-    from cgpfl.algorithms import METHODS, allowed, describe, get_method, hyper_parameters
+    from cgpfl.algorithms import METHODS, allowed, describe, get_method
+    from cgpfl.hyper import nested_parameters, value_of
     from cgpfl.terminal import table
 
     if name is None:
-        table(["method", "paper", "what it does"], [(label, m.citation, describe(m)) for label, m in METHODS.items()])
+        rows = [(label, METHODS.origin(label), m.citation, describe(m)) for label, m in METHODS.items()]
+        table(["method", "from", "paper", "what it does"], rows)
+        typer.echo("Your own: package.module:Name, wherever a method is named; cgpfl new method NAME writes one.")
         return
     method = get_method(name)
     typer.echo(f"{describe(method)}\n{method.citation}\n\nWhen to use it: {method.when}\n")
-    fields = hyper_parameters(method).items()
-    facts = [(key, str(getattr(method, key)), allowed(f), f.metadata["meaning"]) for key, f in fields]
+    fields = nested_parameters(method).items()
+    facts = [(key, _short(value_of(method, key)), allowed(f), f.metadata["meaning"]) for key, f in fields]
     table(["hyper-parameter", "default", "allowed", "meaning"], facts)
+
+
+def _short(value: object) -> str:
+    return str(getattr(value, "name", "") or value)
 
 
 @data_app.command("list")

@@ -14,6 +14,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from cgpfl.algorithms import ClientData, Task
+from cgpfl.algorithms.wrapper import known_of, sampler_of
 from cgpfl.data import FederatedData
 from cgpfl.engine.mesh import a_device_a_core, everywhere, filled, put, split
 from cgpfl.models import Model
@@ -84,6 +85,8 @@ class RoundKeys(NamedTuple):
     cohort: Array
     server: Array
     clients: Array
+    t: Array | int
+    """The round, from 0."""
 
 
 class ClientKeys(NamedTuple):
@@ -101,7 +104,8 @@ def keys_of(seed: int) -> Keys:
 
 def round_keys(keys: Keys, t: Array | int) -> RoundKeys:
     """Keys of round ``t``."""
-    return RoundKeys(*jax.random.split(jax.random.fold_in(keys.rounds, t), 3))
+    cohort, server, clients = jax.random.split(jax.random.fold_in(keys.rounds, t), 3)
+    return RoundKeys(cohort, server, clients, t)
 
 
 def client_keys(keys: RoundKeys, client_id: Array) -> ClientKeys:
@@ -189,13 +193,9 @@ def cohort_size(participation: float, clients: int) -> int:
     return max(1, round(participation * clients))
 
 
-def draw_cohort(keys: RoundKeys, ids: Array, size: int) -> Array:
-    """Positions ``[size]`` of the clients asked this round, in the order of their ids."""
-    if size == ids.shape[0]:
-        return jnp.arange(size)
-    draws = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(keys.cohort, i)))(ids)
-    chosen = jax.lax.top_k(-draws, size)[1]
-    return chosen[jnp.argsort(ids[chosen])]
+def draw_cohort(method: Any, server: Any, keys: RoundKeys, ids: Array, samples: Array, size: int) -> Array:
+    """Positions ``[size]`` of the clients asked this round, in the order of their ids; ``samples [N]`` are theirs."""
+    return sampler_of(method).draw(keys.cohort, keys.t, known_of(method, server, ids, samples), size)
 
 
 def answers(key: Array, dropout: Array | float) -> Array:

@@ -64,7 +64,7 @@ def simulate_loop(
 
     for t in range(rounds):
         of_round = round_keys(keys, t)
-        asked = [int(i) for i in draw_cohort(of_round, arrays.ids, size)]
+        asked = [int(i) for i in draw_cohort(method, server, of_round, arrays.ids, arrays.train.counts, size)]
         uploads, weights = [], []
         for i in asked:
             own = client_keys(of_round, arrays.ids[i])

@@ -91,7 +91,8 @@ def clients_work(
 ) -> Work:
     """One round on the clients of a cohort."""
     everyone = static.cohort == static.clients
-    at = draw_cohort(keys, arrays.ids[: static.clients], static.cohort)
+    everybody, held = arrays.ids[: static.clients], arrays.train.counts[: static.clients]
+    at = draw_cohort(method, state.server, keys, everybody, held, static.cohort)
     more = filled(static.cohort, static.mesh) - static.cohort
     places = jnp.pad(at, (0, more), mode="edge")
 

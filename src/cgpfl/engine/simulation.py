@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from cgpfl.algorithms import Task
+from cgpfl.algorithms import Seamed, Task
 from cgpfl.engine.blocks import auto_block, client_bytes, record_capacity
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.mesh import everywhere, filled, put, row_of_devices, split, to_host
@@ -52,7 +52,10 @@ def check_start(methods: Iterable[Any], data: Any, model: Any) -> None:
     keys = keys_of(0)
     task, arrays = make_task(model, keys, data.clients), shapes_of(data)
     for method in methods:
-        jax.eval_shape(begin, method, task, arrays, keys)
+        first = jax.eval_shape(begin, method, task, arrays, keys)
+        if isinstance(method, Seamed):  # what leaves a client must be something that its method moved
+            client = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape[1:], v.dtype), first.clients)
+            traffic_of(method, task, arrays, first.server, client, 1.0)
 
 
 class Simulation:
@@ -71,6 +74,7 @@ class Simulation:
         use_compilation_cache()
         plan = Plan(**settings)
         self.method, self.rounds, self.eval_every = method, plan.rounds, plan.eval_every
+        self.data = data
         mesh = row_of_devices(devices)
         self._on_one_device = partial(Simulation, method, data, model, **settings)
         self.arrays = on_device(data, mesh=mesh)
@@ -140,7 +144,8 @@ class Simulation:
         state = self.shapes()
         client = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape[1:], v.dtype), state.clients)
         arrays = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), self.arrays)
-        return traffic_of(self.method, self.task, arrays, state.server, client)
+        held = float(np.mean(self.data.train.counts))
+        return traffic_of(self.method, self.task, arrays, state.server, client, held)
 
     def shapes(self) -> State:
         """The form of a state as it is saved."""
@@ -184,8 +189,8 @@ class Simulation:
         return personal(with_public(self.task, self.arrays), message, client, view, own.personal)
 
 
-def traffic_of(method: Any, task: Task, arrays: Arrays, server: Any, client: Any) -> Traffic:
-    """What one client and the server send each other, from the forms of all of them."""
+def traffic_of(method: Any, task: Task, arrays: Arrays, server: Any, client: Any, samples: float) -> Traffic:
+    """What one client and the server send each other, from the forms of all; ``samples`` are a client's on average."""
 
     def train(message: Any, arrays: Arrays, client: Any, key: Array) -> Any:
         view = arrays.view(arrays.train.rows[0], arrays.train.counts[0])
@@ -194,7 +199,8 @@ def traffic_of(method: Any, task: Task, arrays: Arrays, server: Any, client: Any
     message = jax.eval_shape(method.send, server, jax.ShapeDtypeStruct((), jnp.int32))
     key = jax.eval_shape(lambda: jax.random.key(0))
     upload, _ = jax.eval_shape(train, message, arrays, client, key)
-    return Traffic(nbytes(message), nbytes(upload), float(method.gradients()))
+    gradients = method.gradients_of(samples) if hasattr(method, "gradients_of") else method.gradients()
+    return Traffic(nbytes(message), nbytes(upload), float(gradients))
 
 
 def simulate(

@@ -17,6 +17,7 @@ import numpy as np
 from jax import Array
 
 from cgpfl.algorithms import Task
+from cgpfl.algorithms.wrapper import sampler_of
 from cgpfl.engine.blocks import auto_block, client_bytes
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.precision import computed
@@ -56,8 +57,8 @@ def _states(method: Any, task: Task, keys: Keys, ids: Array, clients: Any, known
 
 
 @partial(jax.jit, static_argnames=("size",))
-def _cohort(keys: Keys, ids: Array, t: Array, size: int) -> Array:
-    return draw_cohort(round_keys(keys, t), ids, size)
+def _cohort(method: Any, server: Any, keys: Keys, ids: Array, samples: Array, t: Array, size: int) -> Array:
+    return draw_cohort(method, server, round_keys(keys, t), ids, samples, size)
 
 
 @partial(jax.jit, static_argnames=("static",), donate_argnames=("server", "clients"))
@@ -127,7 +128,7 @@ class Streamed:
         size = client_bytes(model, self.task.initial)
         self.static = self._program(cohort_size(plan.participation, data.clients), plan.dropout > 0, plan, size)
         self._evaluation = self._program(min(EVALUATED, data.clients), False, plan, size)
-        self._ids = jnp.asarray(data.ids)
+        self._ids, self._held = jnp.asarray(data.ids), jnp.asarray(data.train.counts)
 
     def start(self) -> State:
         """The state before the first round."""
@@ -156,15 +157,16 @@ class Streamed:
         server, store, answers = state.server, state.clients, int(state.answers)
         records: list[dict[str, np.ndarray]] = []
         due: list[int] = []
-        at = np.asarray(self._drawn(start))
+        waits = sampler_of(self.method).by_loss  # who is asked depends on the round before
+        at = np.asarray(self._drawn(server, start))
         arrays = self._part(at)
         for t in range(start, stop):
-            upcoming = self._drawn(t + 1)  # before the device is busy
+            upcoming = None if waits else self._drawn(server, t + 1)  # before the device is busy
             server, clients, answered, finite = _round(
                 *(self.method, self.task, arrays, self.keys, server, store.take(at), store.known[at]),
                 *(np.int32(t), self.dropout, self.static),
             )
-            asked, at = at, np.asarray(upcoming)
+            asked, at = at, np.asarray(self._drawn(server, t + 1) if upcoming is None else upcoming)
             if t + 1 < stop:
                 arrays = self._part(at)  # gathered while the device works
             store.put(asked, clients)
@@ -183,7 +185,9 @@ class Streamed:
     def traffic(self) -> Traffic:
         """Bytes and gradients of one client in one round, from the shapes of what is sent."""
         client, server = jax.eval_shape(self._first, self.keys)
-        return traffic_of(self.method, self.task, jax.eval_shape(lambda: self._part(np.arange(1))), server, client)
+        held = float(np.mean(self.data.train.counts))
+        part = jax.eval_shape(lambda: self._part(np.arange(1)))
+        return traffic_of(self.method, self.task, part, server, client, held)
 
     def personal(self, state: State, i: int) -> Tree:
         """Parameters of the model client ``i`` uses, as of the last round."""
@@ -213,9 +217,10 @@ class Streamed:
         client, _ = jax.eval_shape(self._first, self.keys)
         return Store(client, self.data.clients, self.folder)
 
-    def _drawn(self, t: int) -> Array:
+    def _drawn(self, server: Any, t: int) -> Array:
         """Who is asked in round ``t``."""
-        drawn: Array = _cohort(self.keys, self._ids, np.int32(t), self.static.cohort)
+        known = server if sampler_of(self.method).by_loss else ()
+        drawn: Array = _cohort(self.method, known, self.keys, self._ids, self._held, np.int32(t), self.static.cohort)
         return drawn
 
     def _part(self, at: np.ndarray, evaluated: bool = False) -> Arrays:

@@ -24,7 +24,7 @@ from cgpfl.experiment.run import Progress, checked, fingerprint, interrupts
 from cgpfl.experiment.table import Runs
 from cgpfl.experiment.tune import candidates, space
 from cgpfl.files import write
-from cgpfl.hyper import from_values, hyper
+from cgpfl.hyper import from_values, hyper, value_of
 from cgpfl.models import Model, as_model
 
 ALWAYS = ("local", "fedavg")
@@ -79,8 +79,8 @@ def compare(
 def chosen(names: Sequence[str]) -> list[str]:
     """Method names, checked, with "all" replaced by all there are."""
     for name in names:
-        if name not in ("all", *METHODS):
-            raise CgpflError(f"no method {name!r}; there are {', '.join(METHODS)}, or all")
+        if name != "all":
+            METHODS.find(name)
     return [n for name in names for n in (METHODS if name == "all" else [name])]
 
 
@@ -239,7 +239,7 @@ def _choose(settings: list[Any], todo: list[Run], done: list[Done], seeds: int) 
             assert run.data.validation is not None
             right = np.nan if end.diverged else end.records.values["validation_correct"][-1].sum()
             each.append(float(right / run.data.validation.counts.sum()))
-        values = {name: float(getattr(method, name)) for name in space(method)}
+        values = {name: float(value_of(method, name)) for name in space(method)}
         tried.append({**values, "validation_accuracy": float(np.mean(each))})
     found = np.array([t["validation_accuracy"] for t in tried])
     return int(np.argmax(np.where(np.isnan(found), -1.0, found))), tried

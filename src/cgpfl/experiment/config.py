@@ -12,7 +12,7 @@ from cgpfl.algorithms import METHODS, get_method
 from cgpfl.data import FederatedData, make_data
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import parameters
-from cgpfl.experiment.run import Settings, check_label
+from cgpfl.experiment.run import SEAMS, Settings, check_label
 from cgpfl.hyper import from_values, hyper, validate
 
 DEFAULT_METHODS = ("local", "fedavg", "pfedme", "cgpfl", "cgpfl-heur", "cgpfl-auto")
@@ -62,7 +62,7 @@ class Named:
         name, label = rest.pop("name", None), rest.pop("label", "")
         if not isinstance(name, str) or not isinstance(label, str):
             raise CgpflError(f"{where}: needs a name" if name is None else f"{where}: name and label must be text")
-        return cls(name, label or name, rest)
+        return cls(name, label or name.rpartition(":")[2].rpartition(".")[2].lower(), rest)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ class Experiment(Settings):
 
     def complete(self, data: FederatedData, model_settings: dict[str, Any]) -> dict[str, Any]:
         """Every setting with every default written out, so that it re-runs whatever defaults become."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata}
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata and f.name not in SEAMS}
+        values |= {name: value for name, value in parameters(self).items() if name in self.seams()}
         section = dataclasses.asdict(self.data) | {"clients": data.clients}
         if self.data.source.endswith(".npz"):
             section["source"] = str(Path(self.data.source).resolve())
@@ -156,9 +157,12 @@ def parse_value(text: str) -> Any:
 
 
 def apply_setting(values: dict[str, Any], setting: str) -> None:
-    """Put ``key=value`` into nested values: ``rounds=9``, ``data.clients=20``, ``cgpfl.prox=5``."""
+    """Put ``key=value`` into nested values: ``rounds=9``, ``data.clients=20``, ``cgpfl.prox=5``, ``a.method.prox=3``.
+
+    What follows a method's label may go on into its components, as in ``fedavg.descent.momentum=0.9``.
+    """
     key, equals, text = setting.partition("=")
-    section, dot, name = key.strip().rpartition(".")
+    section, dot, name = _section(key.strip(), values)
     if not equals or not name or (dot and not section):
         raise CgpflError(f"--set {setting}: must be key=value, section.key=value or method.key=value")
     value = parse_value(text.strip())
@@ -171,6 +175,9 @@ def apply_setting(values: dict[str, Any], setting: str) -> None:
     if section in ("data", "model"):
         values.setdefault(section, {})[name] = value
         return
+    if section in SEAMS:
+        values[section] = _within(section, values.get(section), name, value)
+        return
     methods = [m for m in values["method"] if isinstance(m, dict)]
     targets = [m for m in methods if section in (m.get("name"), m.get("label"))]
     if not targets:
@@ -180,3 +187,27 @@ def apply_setting(values: dict[str, Any], setting: str) -> None:
         )
     for target in targets:
         target[name] = value
+
+
+def _section(key: str, values: dict[str, Any]) -> tuple[str, str, str]:
+    """A key as (section, dot, name): the longest label of a method that it begins with, else its first word."""
+    labels = [str(m.get(of)) for m in values.get("method", []) if isinstance(m, dict) for of in ("label", "name")]
+    fitting = [label for label in labels if key.startswith(f"{label}.")]
+    if fitting:
+        label = max(fitting, key=len)
+        return label, ".", key[len(label) + 1 :]
+    return (key.partition(".")[0], ".", key.partition(".")[2]) if "." in key else ("", "", key)
+
+
+def _within(section: str, there: Any, name: str, value: Any) -> Any:
+    """A rule of rounds with one setting changed: ``outgoing.clip.norm=1`` changes, or adds, the clip."""
+    component, _, rest = name.rpartition(".")
+    if section != "outgoing":
+        table = {"name": there} if isinstance(there, str) else dict(there or {})
+        return {**table, name: value}
+    tables = [{"name": one} if isinstance(one, str) else dict(one) for one in there or []]
+    found = next((one for one in tables if one["name"] == component), None)
+    if found is None:
+        tables.append(found := {"name": component})
+    found[rest] = value
+    return tables

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from cgpfl.experiment import facts
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.notes import against
 from cgpfl.files import save_arrays, write
+from cgpfl.hyper import parameters as parameters
 
 if TYPE_CHECKING:
     from cgpfl.experiment.result import Outcome, Result
@@ -130,9 +130,3 @@ def finite(value: Any) -> Any:
     if isinstance(value, list):
         return [finite(v) for v in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def parameters(settings: Any) -> dict[str, Any]:
-    """Hyper-parameters, or a dictionary of settings, as plain values."""
-    values = settings if isinstance(settings, dict) else asdict(settings)
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cgpfl.algorithms import Algorithm, get_method
+from cgpfl.algorithms import Algorithm, Seamed, get_method
 from cgpfl.data import FederatedData
-from cgpfl.engine import Engine, State, engine_for
+from cgpfl.engine import Engine, State, check_start, engine_for
 from cgpfl.engine.precision import PRECISIONS
 from cgpfl.engine.problem import cohort_size
 from cgpfl.engine.processes import agree, by_the_first, gathered, watched
@@ -26,11 +26,14 @@ from cgpfl.experiment.events import EVENTS, Callback, JsonLines, Teller, check_c
 from cgpfl.experiment.folder import RunFolder, parameters
 from cgpfl.experiment.records import Records
 from cgpfl.experiment.result import Result
-from cgpfl.hyper import from_values, hyper, normalised
+from cgpfl.hyper import component, from_values, hyper, normalised
 from cgpfl.models import as_model
+from cgpfl.rounds import MEANS, OUTGOING, SAMPLERS, SGD, Mean, Outgoing, Sampler, Uniform, WeightedMean
 
 PLACE = ("devices", "store")
 """Settings that say where a run is computed."""
+SEAMS = ("sampler", "outgoing", "mean")
+"""Settings that are rules of a round: they go around every method (see :class:`~cgpfl.algorithms.wrapper.Seamed`)."""
 UNSAID = {"precision": "default"}
 """Settings that a fingerprint leaves out at these values: runs made before there was a choice stay the same."""
 BLOCK_SECONDS = 1.0
@@ -95,12 +98,21 @@ class Settings:
     devices: int | str = hyper("auto", "devices that share the clients", kind=int, low=1, words=("auto", "all"))
     store: str = hyper("auto", "where personal states are between rounds", words=("auto", "device", "host", "disk"))
     precision: str = hyper("default", "of the clients' matrix products; default = JAX's own", words=PRECISIONS)
+    sampler: Sampler = component(Uniform(), "who is asked in a round", SAMPLERS)  # noqa: RUF009
+    outgoing: tuple[Outgoing, ...] = component((), "what becomes of an update before it leaves", OUTGOING, many=True)
+    mean: Mean = component(WeightedMean(), "how uploads become a mean", MEANS)  # noqa: RUF009
 
     def engine(self) -> dict[str, Any]:
         """What a run's numbers depend on, as arguments of :class:`Simulation`."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings) if f.name not in PLACE}
+        others = (*PLACE, *SEAMS)
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings) if f.name not in others}
         values["eval_every"] = self.eval_every or max(1, self.rounds // 100)
         return {name: value for name, value in values.items() if UNSAID.get(name) != value}
+
+    def seams(self) -> dict[str, Any]:
+        """The rules of a round that are not the usual ones."""
+        usual = {f.name: f.default for f in dataclasses.fields(Settings)}
+        return {name: getattr(self, name) for name in SEAMS if getattr(self, name) != usual[name]}
 
     def place(self) -> dict[str, Any]:
         """Where it is computed; a run may go on elsewhere."""
@@ -112,31 +124,26 @@ def run(
     data: FederatedData,
     model: Any = "mlr",
     *,
-    rounds: int = 200,
-    seed: int = 0,
-    eval_every: int = 0,
-    participation: float = 1.0,
-    dropout: float = 0.0,
-    clients_per_block: int = 0,
-    devices: int | str = "auto",
-    store: str = "auto",
-    precision: str = "default",
     out: str | Path | None = None,
     resume: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
     callbacks: Sequence[Callback] = (),
     label: str | None = None,
+    **settings: Any,
 ) -> Result:
     """Run ``method`` on ``data`` and return its :class:`Result`.
 
     ``method``: an object of the contract, or a method's name. ``model``: "mlr", "dnn", "cnn", a
-    :class:`~cgpfl.models.Model`, a flax module or a pair (init, apply).
+    :class:`~cgpfl.models.Model`, a flax module or a pair (init, apply). ``settings`` are those of :class:`Settings`:
+    ``rounds`` (200) and ``seed`` (0).
     ``eval_every``: rounds between evaluations (0 = about 100 in the run; the last is always evaluated).
     ``participation``: share of the clients asked in a round. ``dropout``: chance that one asked does not
     answer. ``clients_per_block``: clients computed at once (0 = what fits). ``devices``: how many share the
     clients, "all", or "auto": one, or a CPU's cores if that is faster. ``store``: where personal states are
     between rounds: "device", "host", "disk" (a file in ``out``), or "auto". ``precision``: of the clients'
-    matrix products, "float32", "tf32", "bfloat16", or "default": JAX's own. ``out``: a run folder, with checkpoints;
+    matrix products, "float32", "tf32", "bfloat16", or "default": JAX's own. ``sampler``: who is asked; ``outgoing``:
+    what becomes of updates before they leave a client; ``mean``: how uploads become a mean (:mod:`cgpfl.rounds`).
+    ``out``: a run folder, with checkpoints;
     with ``resume=True`` a run there is continued. ``on_progress`` is called after every block; ``callbacks`` with
     every :class:`~cgpfl.experiment.events.Event`.
 
@@ -146,42 +153,29 @@ def run(
     >>> result.contexts.k
     4
     """
-    settings = from_values(
-        Settings,
-        {
-            "rounds": rounds,
-            "seed": seed,
-            "eval_every": eval_every,
-            "participation": participation,
-            "dropout": dropout,
-            "clients_per_block": clients_per_block,
-            "devices": devices,
-            "store": store,
-            "precision": precision,
-        },
-        "run",
-    )
+    how = from_values(Settings, settings, "run")
     built = as_model(model, data.shape, data.classes)
-    method = checked(get_method(method) if isinstance(method, str) else method, data, settings)
+    method = checked(get_method(method) if isinstance(method, str) else method, data, how)
+    check_start([method], data, built)
     name = label or getattr(method, "name", "") or type(method).__name__.lower()
     check_label(name)
-    check_place(settings.devices, settings.store)
+    check_place(how.devices, how.store)
     check_callbacks(callbacks)
     folder = None if out is None else RunFolder(Path(out))
     if folder is not None:
-        agree("run", f"{fingerprint(method, built, settings)} {data.digest}")
+        agree("run", f"{fingerprint(method, built, how)} {data.digest}")
         by_the_first(partial(_prepare, folder, data, name, resume))
     if folder is not None:
         callbacks = (JsonLines(folder.path / EVENTS), *callbacks)
     with told(
-        callbacks, opening(name if folder is None else folder.path.resolve().name, settings, data, built)
+        callbacks, opening(name if folder is None else folder.path.resolve().name, how, data, built)
     ) as listening:
         with interrupts() as stop:
             result = run_method(
                 method,
                 data,
                 built,
-                settings,
+                how,
                 label=name,
                 folder=None if folder is None else folder.method(name),
                 on_progress=on_progress,
@@ -205,10 +199,12 @@ def _prepare(folder: RunFolder, data: FederatedData, label: str, resume: bool) -
 
 
 def checked(method: Any, data: FederatedData, settings: Settings) -> Any:
-    """``method`` with its hyper-parameters checked by themselves and against the problem."""
+    """``method``, under the rules of its rounds, with its hyper-parameters checked by themselves and here."""
     if not isinstance(method, Algorithm):
         raise CgpflError(f"method: {type(method).__name__} does not keep the contract; see cgpfl.Algorithm")
     prepared: Any = normalised(method) if dataclasses.is_dataclass(method) else method
+    if settings.seams():
+        prepared = Seamed(prepared, **settings.seams())
     if getattr(prepared, "needs_public", False) and data.public is None:
         name = getattr(prepared, "name", type(prepared).__name__)
         raise CgpflError(f"{name}: needs samples that everybody has; set data.public, for instance to 0.1")
@@ -309,6 +305,8 @@ def run_method(
 def fingerprint(method: Any, model: Any, settings: Settings) -> dict[str, Any]:
     """What a checkpoint must have in common with the run that continues it."""
     hyper_parameters = parameters(method) if dataclasses.is_dataclass(method) else {}
+    if hyper_parameters.get("descent") == {"name": "sgd", **parameters(SGD())}:
+        del hyper_parameters["descent"]  # runs made before there was a choice stay the same
     return {
         "method": type(method).__name__,
         **{f"method.{k}": v for k, v in hyper_parameters.items()},

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cgpfl.algorithms import Cohort
+from cgpfl.algorithms.wrapper import sampler_of
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.evaluate import evaluate_message
 from cgpfl.engine.flower.orders import Order, RefusedError
@@ -216,7 +217,11 @@ class Server:
 
     def _round(self, state: Served, nodes: Nodes) -> Happened:
         t, keys = state.t, round_keys(self.keys, state.t)
-        cohort = [int(i) for i in draw_cohort(keys, jnp.arange(self.clients), self.cohort)]
+        if sampler_of(self.method).by_size and not state.samples.all():  # nobody has said yet how much it has
+            silent = [int(i) for i in np.flatnonzero(state.samples == 0)]
+            state = self._seen(state, self._ask(state, nodes, [], silent, -1)[0])
+        known = (self.method, state.server, keys, jnp.arange(self.clients), jnp.asarray(state.samples))
+        cohort = [int(i) for i in draw_cohort(*known, self.cohort)]
         due = self.due(t - 1)
         good, uploads, refused = self._ask(
             state, nodes, cohort, list(range(self.clients)) if due else [], t - 1 if due else -1

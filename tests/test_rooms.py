@@ -20,7 +20,6 @@ ALLOWED = {
     "experiment": {"algorithms", "contexts", "models", "data", "engine", "report"},
     "paper": {"algorithms", "contexts", "models", "data", "engine", "experiment", "report", "theory"},
     "battery": {"algorithms", "models", "data", "engine", "experiment", "report"},
-    "bench": {"algorithms", "models", "data", "engine", "report"},
     "deploy": {"algorithms", "data", "engine", "experiment", "models"},
     "serve": {"algorithms", "data", "engine", "experiment", "models"},
     "testing": {"algorithms", "models", "data", "engine", "experiment"},
@@ -29,7 +28,6 @@ ALLOWED = {
     "cli": {
         "algorithms",
         "battery",
-        "bench",
         "data",
         "deploy",
         "engine",

@@ -7,12 +7,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from cgpfl.bench import torch_clients as pytorch
-from cgpfl.bench.check import TOLERANCE, agree, difference
-from cgpfl.bench.ours import Ours
-from cgpfl.bench.rivals import _worthwhile, fastest, rivals
-from cgpfl.bench.torch_nets import as_torch
-from cgpfl.bench.work import Case
+from benchmarks.bench import torch_clients as pytorch
+from benchmarks.bench.check import TOLERANCE, agree, difference
+from benchmarks.bench.ours import Ours
+from benchmarks.bench.rivals import _worthwhile, fastest, rivals
+from benchmarks.bench.torch_nets import as_torch
+from benchmarks.bench.work import Case
 from cgpfl.errors import CgpflError
 
 pytorch.threads(1)
@@ -43,7 +43,7 @@ def test_another_rule_is_noticed():
 
 
 def test_a_part_of_the_clients_is_scaled(monkeypatch):
-    monkeypatch.setattr("cgpfl.bench.rivals.SUBSET", 2)
+    monkeypatch.setattr("benchmarks.bench.rivals.SUBSET", 2)
     ours = Ours(Case("fedavg", "mlr", 8, samples=160))
     found = rivals(ours, ours.client_rounds(2))
     assert found.clients == {"loop": 2, "vmap": 2}
@@ -76,11 +76,11 @@ def test_minibatches_are_of_the_clients_own_samples():
 
 
 def test_threads_that_wait_for_each_other_are_not_timed(monkeypatch):
-    monkeypatch.setattr("cgpfl.bench.rivals.cores", lambda: 2)
+    monkeypatch.setattr("benchmarks.bench.rivals.cores", lambda: 2)
     used = []
-    monkeypatch.setattr("cgpfl.bench.rivals.seconds", lambda f: (f(), 10.0 if used[-1] == 2 else 1.0)[1])
+    monkeypatch.setattr("benchmarks.bench.rivals.seconds", lambda f: (f(), 10.0 if used[-1] == 2 else 1.0)[1])
     assert _worthwhile(lambda: None, used.append) == [1]
-    monkeypatch.setattr("cgpfl.bench.rivals.seconds", lambda f: (f(), 1.0)[1])
+    monkeypatch.setattr("benchmarks.bench.rivals.seconds", lambda f: (f(), 1.0)[1])
     assert _worthwhile(lambda: None, used.append) == [1, 2]
 
 

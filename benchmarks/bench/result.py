@@ -6,10 +6,10 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from cgpfl.bench.counts import Counts, floor
-from cgpfl.bench.machine import Rates
-from cgpfl.bench.plan import Plan
-from cgpfl.bench.work import Case
+from benchmarks.bench.counts import Counts, floor
+from benchmarks.bench.machine import Rates
+from benchmarks.bench.plan import Plan
+from benchmarks.bench.work import Case
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from cgpfl.bench.counts import Counts
-from cgpfl.bench.files import keep
-from cgpfl.bench.machine import Rates
-from cgpfl.bench.plan import Plan
-from cgpfl.bench.result import Result, Row, Sweep
-from cgpfl.bench.tabulate import aligned, duration, markdown, own_table, ratio_table, text, times
-from cgpfl.bench.work import Case
+from benchmarks.bench.counts import Counts
+from benchmarks.bench.files import keep
+from benchmarks.bench.machine import Rates
+from benchmarks.bench.plan import Plan
+from benchmarks.bench.result import Result, Row, Sweep
+from benchmarks.bench.tabulate import aligned, duration, markdown, own_table, ratio_table, text, times
+from benchmarks.bench.work import Case
 
 MACHINE = {"device": "cpu: cpu", "processor": "A Processor", "cpus": 2, "python": "3.12.1", "jax": "0.10", "torch": "2"}
 SWEEP = Sweep(45, 200, 2.0, 1.0, 16.0, 12.0, 10.0, 1e-6)

@@ -9,10 +9,10 @@ from functools import partial
 
 import jax
 
-from cgpfl.bench.check import TOLERANCE, TOLERANCE_ON_A_GPU, agree, difference
-from cgpfl.bench.machine import seconds
-from cgpfl.bench.ours import ClientRounds, Ours
-from cgpfl.bench.timing import Contestant
+from benchmarks.bench.check import TOLERANCE, TOLERANCE_ON_A_GPU, agree, difference
+from benchmarks.bench.machine import seconds
+from benchmarks.bench.ours import ClientRounds, Ours
+from benchmarks.bench.timing import Contestant
 from cgpfl.engine.mesh import cores
 
 SUBSET = 40
@@ -36,8 +36,8 @@ class Rivals:
 def why_none() -> str | None:
     """Why PyTorch is not timed, in one line; None if it is."""
     if importlib.util.find_spec("torch") is None:
-        return "PyTorch is not installed, so its columns are left out: pip install 'cgpfl[bench]', or make bench."
-    from cgpfl.bench.torch_clients import device
+        return "PyTorch is not installed, so its columns are left out: pip install torch, or make bench."
+    from benchmarks.bench.torch_clients import device
 
     if device() is None:
         return "This PyTorch has no CUDA, so its columns are left out: install a build that has."
@@ -46,8 +46,8 @@ def why_none() -> str | None:
 
 def rivals(ours: Ours, expected: ClientRounds) -> Rivals:
     """The loop and vmap, checked against our clients' rounds and called once."""
-    from cgpfl.bench import torch_clients as pytorch
-    from cgpfl.bench.torch_nets import as_torch
+    from benchmarks.bench import torch_clients as pytorch
+    from benchmarks.bench.torch_nets import as_torch
 
     model, rule, to = ours.case.model, ours.rule, pytorch.device()
     assert to is not None

@@ -1,17 +1,18 @@
-"""The flags of cgpfl bench, and what it refuses in one line."""
+"""The flags of python -m benchmarks.bench, and what it refuses in one line."""
 
 import sys
 
 import pytest
 
-from cgpfl import cli
-from cgpfl.bench.plan import CLIENTS, METHODS, MODELS, Plan, joined, plan_of
+from benchmarks.bench.__main__ import app
+from benchmarks.bench.plan import CLIENTS, METHODS, MODELS, Plan, joined, plan_of
+from cgpfl.cli import main
 
 
 def bench(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["cgpfl", "bench", *arguments])
+    monkeypatch.setattr(sys, "argv", ["bench", *arguments])
     with pytest.raises(SystemExit) as done:
-        cli.main()
+        main(app)
     return done.value.code
 
 
@@ -48,7 +49,7 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys, flags, message):
 
 def test_the_command(tmp_path, monkeypatch, capsys):
     """Flags arrive, files are written, the table is printed."""
-    from cgpfl.bench import run
+    from benchmarks.bench import run
 
     asked = []
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
 
-from cgpfl.bench.result import Result, Row
+from benchmarks.bench.result import Result, Row
 
 WIDTH = 80
 Table = tuple[list[str], list[list[str]]]  # columns and rows

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cgpfl.bench.draw import draw
-from cgpfl.bench.result import Result
-from cgpfl.bench.tabulate import markdown
+from benchmarks.bench.draw import draw
+from benchmarks.bench.result import Result
+from benchmarks.bench.tabulate import markdown
 
 
 def keep_json(result: Result, path: Path) -> None:

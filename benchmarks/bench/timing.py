@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
-from cgpfl.bench.machine import seconds
+from benchmarks.bench.machine import seconds
 
 
 @dataclass(frozen=True)

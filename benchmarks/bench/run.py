@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 import jax
 
-from cgpfl.bench.check import CHECKED, check_round
-from cgpfl.bench.counts import Counts, count, layers_of
-from cgpfl.bench.machine import (
+from benchmarks.bench.check import CHECKED, check_round
+from benchmarks.bench.counts import Counts, count, layers_of
+from benchmarks.bench.machine import (
     busy_note,
     facts,
     forget_peak,
@@ -22,14 +22,14 @@ from cgpfl.bench.machine import (
     program_memory,
     seconds,
 )
-from cgpfl.bench.ours import Ours
-from cgpfl.bench.plan import Plan
-from cgpfl.bench.result import Result, Row
-from cgpfl.bench.rivals import fastest, rivals, why_none
-from cgpfl.bench.sweep import run_sweep
-from cgpfl.bench.tabulate import duration
-from cgpfl.bench.timing import Contestant, interleaved, medians
-from cgpfl.bench.work import SIZES, Case, method_of, model_of, rule_of
+from benchmarks.bench.ours import Ours
+from benchmarks.bench.plan import Plan
+from benchmarks.bench.result import Result, Row
+from benchmarks.bench.rivals import fastest, rivals, why_none
+from benchmarks.bench.sweep import run_sweep
+from benchmarks.bench.tabulate import duration
+from benchmarks.bench.timing import Contestant, interleaved, medians
+from benchmarks.bench.work import SIZES, Case, method_of, model_of, rule_of
 from cgpfl.engine.blocks import memory
 
 COPIES = 6

@@ -1,4 +1,4 @@
-"""``cgpfl bench``."""
+"""``python -m benchmarks.bench``, from the repository's root."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from cgpfl.cli.app import app, use
+from cgpfl.cli import main
+from cgpfl.cli.app import use
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
 
 
 class Lists(TyperCommand):
@@ -16,7 +19,7 @@ class Lists(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As usual, the lists joined."""
-        from cgpfl.bench.plan import joined
+        from benchmarks.bench.plan import joined
 
         return super().parse_args(ctx, joined(args, ("--methods", "--models", "--clients")))
 
@@ -42,16 +45,16 @@ def bench(
     Contestants take turns in one run, after all have computed the same round: ours, a bare PyTorch loop over
     clients, torch.func.vmap over them, and the floor, counted operations and bytes at the machine's own rates.
 
-    [dim]cgpfl bench --models mlr dnn --methods cgpfl --clients 40 400[/dim]
+    [dim]python -m benchmarks.bench --models mlr dnn --methods cgpfl --clients 40 400[/dim]
     """
-    from cgpfl.bench.plan import check_places, plan_of
+    from benchmarks.bench.plan import check_places, plan_of
 
     plan = plan_of(methods, models, clients, rounds, repeats, limit, sweep, quick)
     check_places(out, json)
     use(device)
-    from cgpfl.bench import files
-    from cgpfl.bench.run import run as measure
-    from cgpfl.bench.tabulate import text
+    from benchmarks.bench import files
+    from benchmarks.bench.run import run as measure
+    from benchmarks.bench.tabulate import text
 
     found = measure(
         plan,
@@ -62,3 +65,7 @@ def bench(
     if json is not None:
         files.keep_json(found, json)
     typer.echo(f"{text(found)}\n\ntable, plot and every timing: {out}")
+
+
+if __name__ == "__main__":
+    main(app)

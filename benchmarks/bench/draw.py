@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cgpfl.bench.result import Result
+from benchmarks.bench.result import Result
 from cgpfl.report.figures import COLOURS
 
 LINES = {

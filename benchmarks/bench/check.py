@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from cgpfl.bench.ours import ClientRounds, Ours
+from benchmarks.bench.ours import ClientRounds, Ours
 from cgpfl.errors import CgpflError
 
 TOLERANCE = 1e-3

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 from jax import Array
 
-from cgpfl.bench.machine import seconds
-from cgpfl.bench.work import Case, Rule, federation, method_of, model_of, rule_of
+from benchmarks.bench.machine import seconds
+from benchmarks.bench.work import Case, Rule, federation, method_of, model_of, rule_of
 from cgpfl.data import FederatedData
 from cgpfl.engine import Simulation, State
 from cgpfl.engine.problem import client_keys, host, round_keys

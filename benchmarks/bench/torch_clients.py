@@ -15,9 +15,9 @@ import jax
 import numpy as np
 import torch
 
-from cgpfl.bench.ours import ClientRounds
-from cgpfl.bench.torch_nets import inputs, net_of
-from cgpfl.bench.work import Rule
+from benchmarks.bench.ours import ClientRounds
+from benchmarks.bench.torch_nets import inputs, net_of
+from benchmarks.bench.work import Rule
 from cgpfl.data import FederatedData
 
 Tensors = list[torch.Tensor]

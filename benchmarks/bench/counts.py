@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from cgpfl.bench.work import Rule
+from benchmarks.bench.work import Rule
 
 FLOAT = 4  # bytes
 LABEL = 4

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from benchmarks.bench.counts import Counts, Layer, count, floor, gradient_operations, layers_of
+from benchmarks.bench.run import counts_of
+from benchmarks.bench.work import Case, Rule, model_of, rule_of
 from cgpfl.batch import Batch
-from cgpfl.bench.counts import Counts, Layer, count, floor, gradient_operations, layers_of
-from cgpfl.bench.run import counts_of
-from cgpfl.bench.work import Case, Rule, model_of, rule_of
 from cgpfl.tree import size
 
 TINY = [Layer(positions=1, inputs=2, outputs=3)]  # d = 2·3 + 3 = 9

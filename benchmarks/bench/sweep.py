@@ -12,10 +12,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from benchmarks.bench.check import agree, difference
+from benchmarks.bench.machine import fresh_programs
+from benchmarks.bench.result import Sweep
 from cgpfl.algorithms import CGPFL
-from cgpfl.bench.check import agree, difference
-from cgpfl.bench.machine import fresh_programs
-from cgpfl.bench.result import Sweep
 from cgpfl.data import make_data
 from cgpfl.engine import simulate
 from cgpfl.engine.together import Run, simulate_together

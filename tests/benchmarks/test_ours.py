@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from cgpfl.bench.check import TOLERANCE, check_round, difference
-from cgpfl.bench.ours import Ours
-from cgpfl.bench.work import Case
+from benchmarks.bench.check import TOLERANCE, check_round, difference
+from benchmarks.bench.ours import Ours
+from benchmarks.bench.work import Case
 from cgpfl.errors import CgpflError
 
 CLIENTS = 4

@@ -1,4 +1,4 @@
-"""What to measure: the flags of ``cgpfl bench``, checked."""
+"""What to measure: the flags of ``python -m benchmarks.bench``, checked."""
 
 from __future__ import annotations
 

@@ -16,14 +16,12 @@ ALLOWED = {
     "report": set(),
     "algorithms": {"contexts"},
     "engine": {"algorithms", "models", "data"},
-    "theory": {"algorithms", "contexts", "models", "data", "engine"},
     "experiment": {"algorithms", "contexts", "models", "data", "engine", "report"},
-    "paper": {"algorithms", "contexts", "models", "data", "engine", "experiment", "report", "theory"},
+    "paper": {"algorithms", "contexts", "models", "data", "engine", "experiment", "report"},
     "battery": {"algorithms", "models", "data", "engine", "experiment", "report"},
     "deploy": {"algorithms", "data", "engine", "experiment", "models"},
     "serve": {"algorithms", "data", "engine", "experiment", "models"},
     "testing": {"algorithms", "models", "data", "engine", "experiment"},
-    "terminal": {"experiment", "paper"},
     "trackers": {"experiment"},
     "cli": {
         "algorithms",
@@ -35,7 +33,6 @@ ALLOWED = {
         "paper",
         "report",
         "serve",
-        "terminal",
         "trackers",
     },
 }

@@ -84,13 +84,13 @@ def up(
 
     [dim]cgpfl deploy up --nodes 4 --rounds 5 --check[/dim]
     """
+    from cgpfl.cli.terminal import progress
     from cgpfl.deploy.check import compare
     from cgpfl.deploy.follow import finished
     from cgpfl.deploy.layout import prepare_trial_data, write_app
     from cgpfl.deploy.plan import EXPERIMENT, read_plan
     from cgpfl.deploy.serve import check as check_plan
     from cgpfl.deploy.trial import trial
-    from cgpfl.terminal import progress
 
     temporary = folder is None
     if folder is None:
@@ -223,12 +223,12 @@ def run_(
 
     A run that is going on is followed, not started again.
     """
+    from cgpfl.cli.terminal import progress
     from cgpfl.deploy.follow import follow, size
     from cgpfl.deploy.plan import EXPERIMENT, read_plan
     from cgpfl.deploy.serve import RELEASED, is_served
     from cgpfl.deploy.serve import check as check_plan
     from cgpfl.deploy.trial import patience, start_run
-    from cgpfl.terminal import progress
 
     plan = read_plan(folder / EXPERIMENT)
     check_plan(plan)
@@ -291,8 +291,8 @@ def _say(line: str) -> None:
 def _show(out: Path) -> None:
     from types import SimpleNamespace
 
+    from cgpfl.cli.terminal import show_run
     from cgpfl.deploy.follow import summary
-    from cgpfl.terminal import show_run
 
     done: Any = SimpleNamespace(folder=out, summary=summary(out), results=[SimpleNamespace(message=None)])
     show_run(done)

@@ -144,7 +144,7 @@ def _free_folder(run: Path, label: str, what: str) -> Path:
 
 
 def _show_client(found: Personalized) -> None:
-    from cgpfl.terminal import columns, console
+    from cgpfl.cli.terminal import columns, console
 
     train, held = (int(t.counts[0]) for t in (found.data.train, found.data.test))
     typer.echo(f"{found.published.label}: a new client with {train} samples to train on, {held} held out\n")
@@ -173,7 +173,7 @@ def _show_folder(written: Exported) -> None:
 
 
 def _show_predictions(found: pd.DataFrame) -> None:
-    from cgpfl.terminal import columns, console
+    from cgpfl.cli.terminal import columns, console
 
     view = columns(*(str(c) for c in found.columns))
     for row in found.head(10).to_dict("records"):

@@ -25,7 +25,7 @@ from cgpfl.algorithms.steps import full_gradient, pull
 from cgpfl.engine import Simulation, State
 from cgpfl.engine.blocks import over_clients
 from cgpfl.engine.problem import Arrays, host
-from cgpfl.theory.symbols import Spread, contexts_of, spread
+from cgpfl.paper.theory.symbols import Spread, contexts_of, spread
 from cgpfl.tree import Tree, axpy, dot, squared_distance, take, where
 
 

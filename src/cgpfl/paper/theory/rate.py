@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from cgpfl.theory.convergence import Constants
+from cgpfl.paper.theory.convergence import Constants
 
 
 @dataclass(frozen=True)

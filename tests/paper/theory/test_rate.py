@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from cgpfl.theory import Constants, Symbols, rate_check, running_mean
+from cgpfl.paper.theory import Constants, Symbols, rate_check, running_mean
 
 T = np.arange(1, 401, dtype=float)
 SYMBOLS = Symbols(alpha=1.0, beta=0.1, prox=3.0, local_rounds=2, inner_steps=1, clients=4)

@@ -14,8 +14,8 @@ from scipy.special import log_softmax
 from cgpfl.algorithms import CGPFL
 from cgpfl.contexts import membership
 from cgpfl.engine.problem import Part
-from cgpfl.theory import generalization, watch
-from cgpfl.theory.generalization import candidates, disagreement
+from cgpfl.paper.theory import generalization, watch
+from cgpfl.paper.theory.generalization import candidates, disagreement
 from cgpfl.tree import mix
 
 
@@ -67,7 +67,7 @@ def test_against_numpy(tiny, run, found):
 
 def test_any_cut_into_chunks_gives_the_same_disagreement(run, found, monkeypatch):
     monkeypatch.setattr(
-        import_module("cgpfl.theory.generalization"), "chunk_size", lambda: 3
+        import_module("cgpfl.paper.theory.generalization"), "chunk_size", lambda: 3
     )  # the function has its name, too
     arrays, i = run.simulation.arrays, 5
     part = Part(arrays.test.rows[i], arrays.test.counts[i])

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from cgpfl.theory.prox import approximation, exact
-from cgpfl.theory.smoothness import Smoothness
-from cgpfl.theory.symbols import Symbols, symbols
-from cgpfl.theory.trace import Watched
+from cgpfl.paper.theory.prox import approximation, exact
+from cgpfl.paper.theory.smoothness import Smoothness
+from cgpfl.paper.theory.symbols import Symbols, symbols
+from cgpfl.paper.theory.trace import Watched
 from cgpfl.tree import dot
 
 

@@ -2,8 +2,8 @@
 
 import time
 
+from cgpfl.cli.terminal import progress
 from cgpfl.experiment.run import Progress
-from cgpfl.terminal import progress
 
 
 def test_the_wait_for_the_first_round_is_told(capsys, monkeypatch):

@@ -9,8 +9,8 @@ from scipy.spatial.distance import pdist
 from cgpfl.algorithms import CGPFL, FedAvg, PFedMe
 from cgpfl.engine import Simulation
 from cgpfl.errors import CgpflError
-from cgpfl.theory import contexts_of, inspect, mean_distance, spread, watch
-from cgpfl.theory import trace as traced
+from cgpfl.paper.theory import contexts_of, inspect, mean_distance, spread, watch
+from cgpfl.paper.theory import trace as traced
 from helpers import points, quadratic
 
 CENTRES = np.array([[0, 0], [1, 0], [0, 1], [9, 9], [9, 8], [8, 9], [5, -7]], np.float32)

@@ -12,8 +12,8 @@ from cgpfl.algorithms import Task
 from cgpfl.batch import Batch
 from cgpfl.engine.problem import on_device
 from cgpfl.models import as_model
-from cgpfl.theory import Smoothness, mlr_bound, smoothness
-from cgpfl.theory.smoothness import hessian_product, spectrum
+from cgpfl.paper.theory import Smoothness, mlr_bound, smoothness
+from cgpfl.paper.theory.smoothness import hessian_product, spectrum
 from cgpfl.tree import repeat
 from helpers import points, quadratic
 

@@ -28,7 +28,7 @@ from cgpfl.contexts.choose import complexity
 from cgpfl.engine import Simulation, State
 from cgpfl.engine.evaluate import score
 from cgpfl.engine.problem import Arrays, Part, host
-from cgpfl.theory.symbols import contexts_of, symbols
+from cgpfl.paper.theory.symbols import contexts_of, symbols
 from cgpfl.tree import Tree, norms, size
 
 
@@ -159,8 +159,8 @@ def generalization(
 ) -> GeneralizationBound:
     """Theorem 4.2's terms for the state a run ended in.
 
-    ``smoothness`` is L (see :func:`cgpfl.theory.smoothness`), ``failure`` the theorem's δ, its probability of being
-    wrong. Suprema are over the run's models, at most ``most`` personal ones and the client's own.
+    ``smoothness`` is L (see :func:`cgpfl.paper.theory.smoothness`), ``failure`` the theorem's δ, its probability of
+    being wrong. Suprema are over the run's models, at most ``most`` personal ones and the client's own.
     """
     arrays, task = simulation.arrays, simulation.task
     models, labels = contexts_of(simulation.method, state.server, arrays.ids)

@@ -8,7 +8,17 @@ import pytest
 
 from cgpfl.algorithms import CGPFL, PFedMe
 from cgpfl.engine import Simulation
-from cgpfl.theory import Constants, Smoothness, Symbols, approximation, bound, exact, rate_check, step_condition, watch
+from cgpfl.paper.theory import (
+    Constants,
+    Smoothness,
+    Symbols,
+    approximation,
+    bound,
+    exact,
+    rate_check,
+    step_condition,
+    watch,
+)
 from helpers import points, quadratic
 
 CENTRES = np.array([[0, 0], [2, 0], [9, 9], [7, 9]], np.float32)

@@ -6,7 +6,7 @@ G is the clients' objective for the context models. Algorithm 1's step ω̃ ← 
     G_i(ω) = (1/N)‖θ_i − ω‖²,   G_k(ω_k) = mean of G_i(ω_k) over i ∈ C_k,   ∇G_k(ω_k) = (2/N)(ω_k − mean of θ_i)
 
 so this is the scale of G everywhere here. (The paper's Assumption 2 has r = ½‖θ_i − ω‖² instead, which is N/2 times
-as large; :class:`cgpfl.theory.StepCondition` shows what that changes.)
+as large; :class:`cgpfl.paper.theory.StepCondition` shows what that changes.)
 """
 
 from __future__ import annotations

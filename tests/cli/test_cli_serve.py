@@ -15,7 +15,7 @@ import pytest
 
 from cgpfl.cli import main
 
-GUIDE = Path(__file__).parents[1] / "docs" / "after-training.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "after-training.md"
 
 
 def cgpfl(*args, code=0):

@@ -1,7 +1,7 @@
 """The paper's two theorems, measured on runs: docs/theory.md says what each number is."""
 
 from cgpfl.contexts import transition
-from cgpfl.theory.convergence import (
+from cgpfl.paper.theory.convergence import (
     Constants,
     ConvergenceBound,
     Reading,
@@ -9,12 +9,12 @@ from cgpfl.theory.convergence import (
     bound,
     step_condition,
 )
-from cgpfl.theory.generalization import GeneralizationBound, generalization
-from cgpfl.theory.prox import Approximation, Exact, Prox, approximation, exact, prox
-from cgpfl.theory.rate import RateCheck, rate_check, running_mean
-from cgpfl.theory.smoothness import Smoothness, mlr_bound, smoothness
-from cgpfl.theory.symbols import Spread, Symbols, contexts_of, spread, symbols
-from cgpfl.theory.trace import Transition, Watched, inspect, mean_distance, watch
+from cgpfl.paper.theory.generalization import GeneralizationBound, generalization
+from cgpfl.paper.theory.prox import Approximation, Exact, Prox, approximation, exact, prox
+from cgpfl.paper.theory.rate import RateCheck, rate_check, running_mean
+from cgpfl.paper.theory.smoothness import Smoothness, mlr_bound, smoothness
+from cgpfl.paper.theory.symbols import Spread, Symbols, contexts_of, spread, symbols
+from cgpfl.paper.theory.trace import Transition, Watched, inspect, mean_distance, watch
 
 __all__ = [
     "Approximation",

@@ -22,8 +22,8 @@ from cgpfl.contexts import membership, transition
 from cgpfl.engine import Simulation, State
 from cgpfl.engine.problem import Arrays, Keys, host
 from cgpfl.engine.round import Static, Work, program
-from cgpfl.theory.prox import exact
-from cgpfl.theory.symbols import contexts_of, spread
+from cgpfl.paper.theory.prox import exact
+from cgpfl.paper.theory.symbols import contexts_of, spread
 from cgpfl.tree import Tree, gram
 
 

@@ -30,7 +30,7 @@ def worker(model: str, rounds: int, coordinator: str, processes: int, process: i
     import jax
 
     from benchmarks.bench.work import Case, federation, method_of, model_of
-    from cgpfl.engine.where import engine_for
+    from cgpfl.engine.placement import engine_for
 
     case = Case("cgpfl", model, 40)
     run = engine_for(method_of("cgpfl"), federation(case), model_of(model), rounds=FOREVER, eval_every=FOREVER)

@@ -20,7 +20,7 @@ ALLOWED = {
     "paper": {"algorithms", "contexts", "models", "data", "engine", "experiment", "report"},
     "battery": {"algorithms", "models", "data", "engine", "experiment", "report"},
     "deploy": {"algorithms", "data", "engine", "experiment", "models"},
-    "serve": {"algorithms", "data", "engine", "experiment", "models"},
+    "inference": {"algorithms", "data", "engine", "experiment", "models"},
     "testing": {"algorithms", "models", "data", "engine", "experiment"},
     "trackers": {"experiment"},
     "cli": {
@@ -32,7 +32,7 @@ ALLOWED = {
         "experiment",
         "paper",
         "report",
-        "serve",
+        "inference",
         "trackers",
     },
 }

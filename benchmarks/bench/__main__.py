@@ -19,7 +19,7 @@ class Lists(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As usual, the lists joined."""
-        from benchmarks.bench.plan import joined
+        from benchmarks.bench.grid import joined
 
         return super().parse_args(ctx, joined(args, ("--methods", "--models", "--clients")))
 
@@ -47,9 +47,9 @@ def bench(
 
     [dim]python -m benchmarks.bench --models mlr dnn --methods cgpfl --clients 40 400[/dim]
     """
-    from benchmarks.bench.plan import check_places, plan_of
+    from benchmarks.bench.grid import check_places, grid_of
 
-    plan = plan_of(methods, models, clients, rounds, repeats, limit, sweep, quick)
+    grid = grid_of(methods, models, clients, rounds, repeats, limit, sweep, quick)
     check_places(out, json)
     use(device)
     from benchmarks.bench import files
@@ -57,7 +57,7 @@ def bench(
     from benchmarks.bench.tabulate import text
 
     found = measure(
-        plan,
+        grid,
         tell=lambda line: typer.echo(line, err=True),
         keep=lambda result: files.keep_json(result, out / "bench.json"),
     )

@@ -13,8 +13,8 @@ from benchmarks.bench.machine import seconds
 from benchmarks.bench.work import Case, Rule, federation, method_of, model_of, rule_of
 from cgpfl.data import FederatedData
 from cgpfl.engine import Simulation, State
+from cgpfl.engine.placement import enough_devices
 from cgpfl.engine.problem import client_keys, host, round_keys
-from cgpfl.engine.where import enough_devices
 from cgpfl.errors import CgpflError
 
 FOREVER = 10**6

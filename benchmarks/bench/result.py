@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.bench.counts import Counts, floor
+from benchmarks.bench.grid import Grid
 from benchmarks.bench.machine import Rates
-from benchmarks.bench.plan import Plan
 from benchmarks.bench.work import Case
 
 
@@ -70,7 +70,7 @@ class Sweep:
 class Result:
     """A whole benchmark."""
 
-    plan: Plan
+    grid: Grid
     machine: dict[str, Any]
     rates: Rates
     rows: tuple[Row, ...] = ()
@@ -92,6 +92,6 @@ class Result:
             if self.sweep is None
             else {"ratio": self.sweep.ratio, "ratio_again": self.sweep.ratio_again, **dataclasses.asdict(self.sweep)},
             "machine": {**self.machine, "rates": dataclasses.asdict(self.rates)},
-            "plan": dataclasses.asdict(self.plan),
+            "grid": dataclasses.asdict(self.grid),
             "notes": list(self.notes),
         }

@@ -1,4 +1,4 @@
-"""Run a plan: every case checked, timed in turn, and set beside what the machine allows."""
+"""Run a grid: every case checked, timed in turn, and set beside what the machine allows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import jax
 
 from benchmarks.bench.check import CHECKED, check_round
 from benchmarks.bench.counts import Counts, count, layers_of
+from benchmarks.bench.grid import Grid
 from benchmarks.bench.machine import (
     busy_note,
     facts,
@@ -23,7 +24,6 @@ from benchmarks.bench.machine import (
     seconds,
 )
 from benchmarks.bench.ours import Ours
-from benchmarks.bench.plan import Plan
 from benchmarks.bench.result import Result, Row
 from benchmarks.bench.rivals import fastest, rivals, why_none
 from benchmarks.bench.sweep import run_sweep
@@ -38,37 +38,37 @@ COPIES = 6
 Tell = Callable[[str], None]
 
 
-def run(plan: Plan, tell: Tell = lambda line: None, keep: Callable[[Result], None] = lambda result: None) -> Result:
-    """Measure all of ``plan``; ``tell`` hears of each step, ``keep`` gets the result after each case."""
+def run(grid: Grid, tell: Tell = lambda line: None, keep: Callable[[Result], None] = lambda result: None) -> Result:
+    """Measure all of ``grid``; ``tell`` hears of each step, ``keep`` gets the result after each case."""
     reason = why_none()
     tell("the machine's own rates")
     busy = busy_note()
-    result = Result(plan, facts(), measure(), notes=tuple(note for note in (reason, busy) if note))
-    for case in cases(plan):
+    result = Result(grid, facts(), measure(), notes=tuple(note for note in (reason, busy) if note))
+    for case in cases(grid):
         left_out = too_much(case, result)
         if left_out is not None:
             tell(left_out)
             result = dataclasses.replace(result, notes=(*result.notes, left_out))
             continue
         start = time.perf_counter()
-        row = run_case(case, plan, with_torch=reason is None)
-        result = dataclasses.replace(result, rows=(*result.rows, row), notes=(*result.notes, *remarks(row, plan)))
+        row = run_case(case, grid, with_torch=reason is None)
+        result = dataclasses.replace(result, rows=(*result.rows, row), notes=(*result.notes, *remarks(row, grid)))
         keep(result)
         tell(f"{case.name}: {duration(row.ours)} a round ({time.perf_counter() - start:.0f} s)")
-    if plan.sweep:
+    if grid.sweep:
         tell("the sweep")
-        result = dataclasses.replace(result, sweep=run_sweep(plan.sweep_rounds))
+        result = dataclasses.replace(result, sweep=run_sweep(grid.sweep_rounds))
     result = dataclasses.replace(result, rates=result.rates.best(measure()))
     keep(result)
     return result
 
 
-def cases(plan: Plan) -> Iterator[Case]:
+def cases(grid: Grid) -> Iterator[Case]:
     """All of them, a model's together: its samples are made once."""
-    for model in plan.models:
-        for method in plan.methods:
-            for clients in plan.clients:
-                yield Case(method, model, clients, plan.samples)
+    for model in grid.models:
+        for method in grid.methods:
+            for clients in grid.clients:
+                yield Case(method, model, clients, grid.samples)
 
 
 def counts_of(case: Case) -> Counts:
@@ -84,7 +84,7 @@ def too_much(case: Case, result: Result) -> str | None:
     before = [r for r in result.rows if (r.case.method, r.case.model) == (case.method, case.model)]
     if before:
         expected = before[-1].ours * case.clients / before[-1].case.clients
-        if expected > result.plan.limit:
+        if expected > result.grid.limit:
             return f"{case.name}: left out, a round would take some {expected:.0f} s; raise --limit to time it"
     parameters = sum(layer.parameters for layer in layers_of(model_of(case.model)))
     need = COPIES * 4 * parameters * case.clients
@@ -93,16 +93,16 @@ def too_much(case: Case, result: Result) -> str | None:
     return None
 
 
-def remarks(row: Row, plan: Plan) -> Iterator[str]:
+def remarks(row: Row, grid: Grid) -> Iterator[str]:
     """What to know about a case's timings, a line each."""
     timings = len(row.times["ours"])
-    if timings < plan.repeats:
-        yield f"{row.case.name}: {timings} of {plan.repeats} timings; raise --limit for more"
+    if timings < grid.repeats:
+        yield f"{row.case.name}: {timings} of {grid.repeats} timings; raise --limit for more"
     for name in row.dropped:
         yield f"{row.case.name}: {name}: not timed, 3x slower in a trial; is the machine busy?"
 
 
-def run_case(case: Case, plan: Plan, with_torch: bool = True) -> Row:
+def run_case(case: Case, grid: Grid, with_torch: bool = True) -> Row:
     """Set up, check, then time one case."""
     gc.collect()
     forget_peak()
@@ -115,13 +115,13 @@ def run_case(case: Case, plan: Plan, with_torch: bool = True) -> Row:
         expected = ours.client_rounds(min(CHECKED, case.clients))
         off = check_round(ours, expected)
         others = rivals(ours, expected) if with_torch else None
-        rounds = max(1, min(plan.rounds, int(plan.limit / 2 / first)))  # a call of T rounds within half the limit
+        rounds = max(1, min(grid.rounds, int(grid.limit / 2 / first)))  # a call of T rounds within half the limit
         contestants = [
             Contestant("ours", lambda: ours.advance(rounds), rounds),
             Contestant("ours, one round", lambda: ours.advance(1)),
             *([] if others is None else others.contestants),
         ]
-        times = interleaved(contestants, plan.repeats, plan.limit)
+        times = interleaved(contestants, grid.repeats, grid.limit)
         jax.block_until_ready(ours.state)
     middle = medians(times)
     best = {who: found for who in ("loop", "vmap") if (found := fastest(middle, who)) is not None}

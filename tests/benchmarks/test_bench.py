@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks.bench import run as bench
 from benchmarks.bench.check import TOLERANCE
+from benchmarks.bench.grid import Grid
 from benchmarks.bench.machine import Rates, busy_note, facts, forget_peak, measure, peak_memory, program_memory
-from benchmarks.bench.plan import Plan
 from benchmarks.bench.result import Result
 from benchmarks.bench.run import cases, remarks, run, run_case, too_much
 from benchmarks.bench.sweep import run_sweep
@@ -20,7 +20,7 @@ from benchmarks.bench.timing import Contestant, interleaved, medians
 from benchmarks.bench.work import Case
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
-TINY = Plan(methods=("cgpfl", "fedavg"), models=("mlr",), clients=(4,), rounds=2, repeats=2, samples=160, sweep=False)
+TINY = Grid(methods=("cgpfl", "fedavg"), models=("mlr",), clients=(4,), rounds=2, repeats=2, samples=160, sweep=False)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_end_to_end(quick_rates):
 
 def test_without_pytorch(quick_rates, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    found = run(Plan(("pfedme",), ("mlr",), (4,), rounds=1, repeats=1, samples=160, sweep=False))
+    found = run(Grid(("pfedme",), ("mlr",), (4,), rounds=1, repeats=1, samples=160, sweep=False))
     assert found.rows[0].rivals == {}
     assert found.rows[0].difference < TOLERANCE
     assert "pip install torch" in found.notes[0]
@@ -63,15 +63,15 @@ def test_a_sweep_is_its_single_runs():
 
 
 def test_what_would_take_too_long_or_too_much_is_left_out(monkeypatch):
-    plan = Plan(("fedavg",), ("mlr",), (4, 8), rounds=1, repeats=1, samples=160)
-    row = run_case(Case("fedavg", "mlr", 4, 160), plan, with_torch=False)
-    assert list(remarks(row, plan)) == []
+    grid = Grid(("fedavg",), ("mlr",), (4, 8), rounds=1, repeats=1, samples=160)
+    row = run_case(Case("fedavg", "mlr", 4, 160), grid, with_torch=False)
+    assert list(remarks(row, grid)) == []
     hurried = dataclasses.replace(row, dropped=("loop, 2 threads",))
-    assert list(remarks(hurried, dataclasses.replace(plan, repeats=3))) == [
+    assert list(remarks(hurried, dataclasses.replace(grid, repeats=3))) == [
         "fedavg mlr, 4 clients: 1 of 3 timings; raise --limit for more",
         "fedavg mlr, 4 clients: loop, 2 threads: not timed, 3x slower in a trial; is the machine busy?",
     ]
-    slow = Result(plan, {}, Rates(1.0, 1.0), (dataclasses.replace(row, ours=50.0),))
+    slow = Result(grid, {}, Rates(1.0, 1.0), (dataclasses.replace(row, ours=50.0),))
     line = too_much(Case("fedavg", "mlr", 8, 160), slow)
     assert line == "fedavg mlr, 8 clients: left out, a round would take some 100 s; raise --limit to time it"
     assert too_much(Case("cgpfl", "mlr", 8, 160), slow) is None  # another method
@@ -81,7 +81,7 @@ def test_what_would_take_too_long_or_too_much_is_left_out(monkeypatch):
 
 
 def test_cases_go_model_by_model():
-    names = [case.name for case in cases(Plan(("cgpfl", "fedavg"), ("mlr", "dnn"), (40, 400)))]
+    names = [case.name for case in cases(Grid(("cgpfl", "fedavg"), ("mlr", "dnn"), (40, 400)))]
     assert names[:3] == ["cgpfl mlr, 40 clients", "cgpfl mlr, 400 clients", "fedavg mlr, 40 clients"]
     assert len(names) == 8
 

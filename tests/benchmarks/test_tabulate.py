@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.bench.counts import Counts
 from benchmarks.bench.files import keep
+from benchmarks.bench.grid import Grid
 from benchmarks.bench.machine import Rates
-from benchmarks.bench.plan import Plan
 from benchmarks.bench.result import Result, Row, Sweep
 from benchmarks.bench.tabulate import aligned, duration, markdown, own_table, ratio_table, text, times
 from benchmarks.bench.work import Case
@@ -36,7 +36,7 @@ def row(clients=40, ours=0.05, rivals=True, **more):
 
 
 def result(*rows, **more):
-    return Result(Plan(), MACHINE, Rates(1e11, 1e10), rows, **more)
+    return Result(Grid(), MACHINE, Rates(1e11, 1e10), rows, **more)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_files(tmp_path):
     assert kept["rows"][1]["case"] == {"method": "cgpfl", "model": "mlr", "clients": 400, "samples": 60_000}
     assert kept["sweep"]["ratio"] == 8.0
     assert kept["machine"]["rates"] == {"operations": 1e11, "bytes": 1e10}
-    assert kept["plan"]["repeats"] == 5
+    assert kept["grid"]["repeats"] == 5
     assert paths[2].read_bytes()[:4] == b"\x89PNG"
 
 

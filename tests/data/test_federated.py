@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cgpfl.data import SPLITS, FederatedData, make_data
-from cgpfl.data.federated import Table
+from cgpfl.data.federated import IndexTable
 from cgpfl.errors import CgpflError
 
 X = np.arange(60, dtype=np.float32).reshape(30, 2)
@@ -65,7 +65,7 @@ def nan(x):
         (lambda: FederatedData.from_clients([(X, Y)], test=[]), "has 0 clients; must be 1"),
         (lambda: FederatedData.from_parts(X, Y, [np.arange(9), np.arange(8, 20)]), "sample 8 is used 2 times"),
         (
-            lambda: FederatedData(X, Y, 3, Table.of([np.arange(5)]), Table.of([np.array([99])])),
+            lambda: FederatedData(X, Y, 3, IndexTable.of([np.arange(5)]), IndexTable.of([np.array([99])])),
             "sample 99 does not exist",
         ),
     ],
@@ -102,7 +102,7 @@ def test_digest_sees_every_part():
 
 def test_digest_ignores_padding():
     data = make_data("digits", "rotation", clients=8, seed=0)
-    wider = Table(np.pad(data.train.rows, ((0, 0), (0, 9))), data.train.counts)
+    wider = IndexTable(np.pad(data.train.rows, ((0, 0), (0, 9))), data.train.counts)
     assert dataclasses.replace(data, train=wider).digest == data.digest
 
 

@@ -11,11 +11,11 @@ import typer
 from cgpfl.errors import CgpflError
 
 # isort: off
-from cgpfl.cli import runs, report, serve, look, paper, battery, deploy  # the order of the commands in the help
+from cgpfl.cli import runs, report, inference, look, paper, battery, deploy  # the order of the commands in the help
 from cgpfl.cli.app import app
 # isort: on
 
-__all__ = ["app", "battery", "deploy", "look", "main", "paper", "report", "runs", "serve"]
+__all__ = ["app", "battery", "deploy", "inference", "look", "main", "paper", "report", "runs"]
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """Click's base of command-line mistakes; newer versions of typer bring their own Click."""

@@ -21,7 +21,7 @@ def run(tmp_path_factory):
     """A finished run of local, fedavg, ifca and cgpfl (2 contexts): its folder and its results by label."""
     federation = {"clients": 8, "contexts": 2, "share": 0.5}
     experiment = from_dict({"rounds": 40, "eval_every": 40, "data": federation, "method": METHODS}, "test")
-    done = run_experiment(experiment, tmp_path_factory.mktemp("serve") / "run")
+    done = run_experiment(experiment, tmp_path_factory.mktemp("inference") / "run")
     return done.folder, {r.label: done.result(r.label) for r in done.results}
 
 

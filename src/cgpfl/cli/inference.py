@@ -14,7 +14,7 @@ from cgpfl.errors import CgpflError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cgpfl.serve import Exported, Personalized
+    from cgpfl.inference import Exported, Personalized
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
 MethodLabel = Annotated[str | None, typer.Option("--method", help="Which of its methods (default: the most accurate).")]
@@ -43,8 +43,8 @@ def personalize(
     [dim]cgpfl personalize runs/digits-rotation-1 --data new_client.csv[/dim]
     """
     began = time.perf_counter()
-    from cgpfl.serve import personalize as adapt
-    from cgpfl.serve.folder import check_formats, check_out
+    from cgpfl.inference import personalize as adapt
+    from cgpfl.inference.folder import check_formats, check_out
 
     wanted = _formats(formats)
     check_formats(wanted)
@@ -73,8 +73,8 @@ def export(
 
     [dim]cgpfl export runs/digits-rotation-1 --client 3[/dim]
     """
-    from cgpfl.experiment.opened import choose
-    from cgpfl.serve import export as write
+    from cgpfl.experiment.reload import choose
+    from cgpfl.inference import export as write
 
     if (client is None) == (context is None):
         raise CgpflError("export: give either --client or --context")
@@ -82,7 +82,7 @@ def export(
     whose = f"client-{client}" if context is None else f"context-{context}"
     folder = out or _free_folder(run, label, whose)
     written = write(run, folder, client=client, context=context, method=label, formats=_formats(formats))
-    from cgpfl.serve.folder import read_card
+    from cgpfl.inference.folder import read_card
 
     card = read_card(written.path)
     scores = {name: score for name, score in card["metrics"].items() if isinstance(score, dict)}
@@ -105,9 +105,9 @@ def predict(
 
     [dim]cgpfl predict exports/digits-rotation-1-cgpfl-heur-client-3 --data new.csv --out predictions.csv[/dim]
     """
-    from cgpfl.serve import predict as answers
-    from cgpfl.serve.folder import check_out
-    from cgpfl.serve.predictions import to_predict
+    from cgpfl.inference import predict as answers
+    from cgpfl.inference.folder import check_out
+    from cgpfl.inference.predictions import to_predict
 
     if out is not None:
         check_out(out)

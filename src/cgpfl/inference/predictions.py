@@ -10,8 +10,8 @@ import pandas as pd
 
 from cgpfl.data.local import Samples, files_of, read_samples
 from cgpfl.errors import CgpflError
-from cgpfl.serve.folder import FORMATS, GRAPH, Loaded, load_model
-from cgpfl.serve.graph import onnx_logits
+from cgpfl.inference.folder import FORMATS, GRAPH, Loaded, load_model
+from cgpfl.inference.graph import onnx_logits
 
 CHUNK = 1024
 """Samples at once: bounds memory."""

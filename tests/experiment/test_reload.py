@@ -11,7 +11,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment import run as run_method
 from cgpfl.experiment import run_experiment
 from cgpfl.experiment.config import from_dict
-from cgpfl.experiment.opened import load_published, load_result, published
+from cgpfl.experiment.reload import load_published, load_result, published
 from cgpfl.experiment.run import run
 
 

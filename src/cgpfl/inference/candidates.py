@@ -8,11 +8,11 @@ import jax
 import numpy as np
 
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.opened import Published
+from cgpfl.experiment.reload import Published
 from cgpfl.tree import Tree
 
 
-class Offer(NamedTuple):
+class Candidates(NamedTuple):
     """A message for each context, or the one that everybody gets."""
 
     contexts: list[int]
@@ -25,7 +25,7 @@ class Offer(NamedTuple):
     """The published models, stacked ``[K, ...]``; None where what is sent is no model (a body, logits)."""
 
 
-def offer(published: Published) -> Offer:
+def candidates(published: Published) -> Candidates:
     """What each context's members are sent, and the models in it.
 
     A client that was never there gets what the members of its context get, so these must all get the same.
@@ -46,7 +46,7 @@ def offer(published: Published) -> Offer:
     if all_models is not None:  # everybody is sent all models, of contexts without members, too
         used = jax.tree.map(lambda v: np.asarray(v)[: len(groups)], all_models)
         sizes = [len(g) for g in groups]
-        return Offer(list(range(len(groups))), sizes, [first] * len(groups), used)
+        return Candidates(list(range(len(groups))), sizes, [first] * len(groups), used)
     there = [k for k, members in enumerate(groups) if len(members)]
     messages = [send(int(groups[k][0])) for k in there]
     for k, message in zip(there, messages, strict=True):
@@ -56,7 +56,7 @@ def offer(published: Published) -> Offer:
             )
     shared = [method.shared(message) for message in messages]
     models = None if shared[0] is None else jax.tree.map(lambda *leaves: np.stack(leaves), *shared)
-    return Offer(there if grouped else [], [len(groups[k]) for k in there], messages, models)
+    return Candidates(there if grouped else [], [len(groups[k]) for k in there], messages, models)
 
 
 @jax.jit

@@ -9,7 +9,7 @@ import pytest
 
 from cgpfl.algorithms import get_method
 from cgpfl.engine import Simulation, engine_for
-from cgpfl.engine.where import enough_devices
+from cgpfl.engine.placement import enough_devices
 from cgpfl.models import as_model
 from helpers import ENVIRONMENT
 

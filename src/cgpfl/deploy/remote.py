@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from cgpfl.data import Table
-from cgpfl.deploy.plan import Plan
-from cgpfl.engine.flower.server import Served, Server
+from cgpfl.data import IndexTable
+from cgpfl.deploy.agreement import Agreement
+from cgpfl.engine.flower.server import Coordinator, ServerState
 
 
 @dataclass(frozen=True)
-class Outline:
+class RemoteData:
     """What the server knows of the federation's data: counts, and nothing else."""
 
-    train: Table
-    test: Table
+    train: IndexTable
+    test: IndexTable
     shape: tuple[int, ...]
     classes: int
     scale: float = 1.0
@@ -26,12 +26,14 @@ class Outline:
     context: None = None
 
     @classmethod
-    def of(cls, plan: Plan, state: Served | None = None) -> Any:
+    def of(cls, agreed: Agreement, state: ServerState | None = None) -> Any:
         """From what the nodes have said (None: nothing yet), in the place of a :class:`~cgpfl.data.FederatedData`."""
-        deploy, none = plan.deploy, np.zeros((plan.deploy.clients, 0), np.int32)
+        deploy, none = agreed.deploy, np.zeros((agreed.deploy.clients, 0), np.int32)
         unknown = np.zeros(deploy.clients, np.int32)
         train, test = (unknown, unknown) if state is None else (state.samples, state.tests)
-        return cls(Table(none, train), Table(none, test), deploy.shape, deploy.classes, deploy.scale, deploy.shift)
+        return cls(
+            IndexTable(none, train), IndexTable(none, test), deploy.shape, deploy.classes, deploy.scale, deploy.shift
+        )
 
     @property
     def clients(self) -> int:
@@ -70,22 +72,22 @@ class Outline:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Participation:
     """How many take part in a round."""
 
     cohort: int
 
 
 @dataclass(frozen=True)
-class EngineOfNodes:
+class RemoteEngine:
     """What a result asks of its engine."""
 
-    server: Server
+    server: Coordinator
 
     @property
-    def static(self) -> Asked:
+    def static(self) -> Participation:
         """Who takes part."""
-        return Asked(self.server.cohort)
+        return Participation(self.server.cohort)
 
     @property
     def task(self) -> Any:

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from benchmarks.bench.__main__ import app
-from benchmarks.bench.plan import CLIENTS, METHODS, MODELS, Plan, joined, plan_of
+from benchmarks.bench.grid import CLIENTS, METHODS, MODELS, Grid, grid_of, joined
 from cgpfl.cli import main
 
 
@@ -53,10 +53,10 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 
     asked = []
 
-    def measured(plan, tell, keep):
-        asked.append(plan)
+    def measured(grid, tell, keep):
+        asked.append(grid)
         tell("a step")
-        found = run.Result(plan, run.facts(), run.measure(32, 256, 1), notes=("nothing was timed",))
+        found = run.Result(grid, run.facts(), run.measure(32, 256, 1), notes=("nothing was timed",))
         keep(found)
         return found
 
@@ -64,7 +64,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     flags = ["--models", "mlr", "dnn", "--methods", "cgpfl", "--clients", "400", "40", "--quick", "--no-sweep"]
     assert bench(monkeypatch, *flags, "--out", "out", "--json", "b.json") == 0
-    assert asked == [Plan(("cgpfl",), ("mlr", "dnn"), (40, 400), 3, 2, sweep=False, sweep_rounds=20)]
+    assert asked == [Grid(("cgpfl",), ("mlr", "dnn"), (40, 400), 3, 2, sweep=False, sweep_rounds=20)]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["bench.json", "bench.md"]
     assert (tmp_path / "b.json").read_text() == (tmp_path / "out" / "bench.json").read_text()
     told = capsys.readouterr()
@@ -73,9 +73,9 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 
 
 def test_defaults():
-    assert plan_of() == Plan(METHODS, MODELS, CLIENTS)
-    assert plan_of(quick=True).clients == (40,)
-    assert plan_of(quick=True, clients="40 400", rounds=7) == Plan(
+    assert grid_of() == Grid(METHODS, MODELS, CLIENTS)
+    assert grid_of(quick=True).clients == (40,)
+    assert grid_of(quick=True, clients="40 400", rounds=7) == Grid(
         clients=(40, 400), rounds=7, repeats=2, sweep_rounds=20
     )
 

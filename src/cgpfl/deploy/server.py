@@ -15,10 +15,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from cgpfl.deploy.outline import EngineOfNodes, Outline
-from cgpfl.deploy.plan import EXPERIMENT, Plan, check_fits, read_plan
+from cgpfl.deploy.agreement import EXPERIMENT, Agreement, check_fits, read_agreement
+from cgpfl.deploy.remote import RemoteData, RemoteEngine
 from cgpfl.engine.flower.link import Link
-from cgpfl.engine.flower.server import Happened, Rules, Served, Server
+from cgpfl.engine.flower.server import Coordinator, RoundOutcome, Rules, ServerState
 from cgpfl.engine.round import State
 from cgpfl.errors import CgpflError
 from cgpfl.experiment import events as stream
@@ -55,7 +55,7 @@ def alone(out: Path) -> Iterator[None]:
         yield
 
 
-def is_served(out: Path) -> bool:
+def has_server(out: Path) -> bool:
     """Whether a server is at work on a run folder of this machine; asking needs no right to write."""
     try:
         with (out / LOCK).open() as file:
@@ -88,14 +88,14 @@ class Events:
         self.tell("say", line=line)
 
 
-def serve(app: Path, grid: Any, out: Path) -> None:
-    """Serve every method of the app's experiment; go on where the run folder ``out`` ends."""
-    plan = read_plan(app / EXPERIMENT)
+def run_server(app: Path, grid: Any, out: Path) -> None:
+    """Run every method of the app's experiment on its nodes; go on where the run folder ``out`` ends."""
+    agreed = read_agreement(app / EXPERIMENT)
     out.mkdir(parents=True, exist_ok=True)
     with alone(out):
         events = Events(out / EVENTS)
         try:
-            _serve(plan, grid, RunFolder(out), events)
+            _run_all(agreed, grid, RunFolder(out), events)
         except Exception as error:  # whoever follows must not wait in vain
             known = isinstance(error, CgpflError)
             events.tell(
@@ -104,20 +104,22 @@ def serve(app: Path, grid: Any, out: Path) -> None:
             raise
 
 
-def _serve(plan: Plan, grid: Any, folder: RunFolder, events: Events) -> None:
-    experiment, out = check(plan), folder.path
-    events.tell("waiting", clients=plan.deploy.clients)
+def _run_all(agreed: Agreement, grid: Any, folder: RunFolder, events: Events) -> None:
+    experiment, out = check(agreed), folder.path
+    events.tell("waiting", clients=agreed.deploy.clients)
     for label, method in experiment.methods().items():
         if folder.method(label).exists():  # before anything is written
-            check_same(folder.method(label).path, folder.method(label).facts()["run"], _made(plan, experiment, method))
-    write(out / "config.toml", to_toml({**plan.values, "deploy": _plain(asdict(plan.deploy))}).encode())
-    link = Link(grid, plan.deploy.clients, _claims(folder), events.say)
+            check_same(
+                folder.method(label).path, folder.method(label).facts()["run"], _made(agreed, experiment, method)
+            )
+    write(out / "config.toml", to_toml({**agreed.values, "deploy": _plain(asdict(agreed.deploy))}).encode())
+    link = Link(grid, agreed.deploy.clients, _claims(folder), events.say)
     (out / RELEASED).unlink(missing_ok=True)
-    there = link.wait(plan.deploy.join, plan.deploy.minimum)
-    events.say(f"{len(there)} of {plan.deploy.clients} nodes are here")
-    opened = stream.opening(out.name, experiment, Outline.of(plan), plan.model(), plan.values)
+    there = link.wait(agreed.deploy.join, agreed.deploy.minimum)
+    events.say(f"{len(there)} of {agreed.deploy.clients} nodes are here")
+    opened = stream.opening(out.name, experiment, RemoteData.of(agreed), agreed.model(), agreed.values)
     with stream.told([stream.JsonLines(out / stream.EVENTS)], opened) as callbacks:
-        results = [_run(plan, experiment, label, folder, link, events, callbacks) for label in experiment.methods()]
+        results = [_run(agreed, experiment, label, folder, link, events, callbacks) for label in experiment.methods()]
         missing = [str(i) for i in np.flatnonzero(results[-1].data.test.counts == 0)]
         if missing:
             events.say(f"never heard of: client {', '.join(missing)}; the table is without them")
@@ -127,22 +129,22 @@ def _serve(plan: Plan, grid: Any, folder: RunFolder, events: Events) -> None:
     events.tell("finished")
 
 
-def _made(plan: Plan, experiment: Experiment, method: Any) -> dict[str, Any]:
+def _made(agreed: Agreement, experiment: Experiment, method: Any) -> dict[str, Any]:
     """What a checkpoint must have in common with the run that continues it."""
-    agreed = _plain(asdict(plan.deploy))
-    own = {f"deploy.{k}": agreed[k] for k in ("clients", "shape", "classes", "scale", "shift", "test")}
-    return fingerprint(method, plan.model(), experiment) | own
+    deploy = _plain(asdict(agreed.deploy))
+    own = {f"deploy.{k}": deploy[k] for k in ("clients", "shape", "classes", "scale", "shift", "test")}
+    return fingerprint(method, agreed.model(), experiment) | own
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
-def check(plan: Plan) -> Experiment:
+def check(agreed: Agreement) -> Experiment:
     """The experiment, if it can be deployed."""
-    experiment = from_dict(plan.values, str(plan.where))
-    check_fits(experiment, plan.deploy, str(plan.where))
-    plan.model()
+    experiment = from_dict(agreed.values, str(agreed.where))
+    check_fits(experiment, agreed.deploy, str(agreed.where))
+    agreed.model()
     return experiment
 
 
@@ -158,7 +160,7 @@ def _claims(folder: RunFolder) -> dict[int, int]:
 
 
 def _run(
-    plan: Plan,
+    agreed: Agreement,
     experiment: Experiment,
     label: str,
     folder: RunFolder,
@@ -166,11 +168,11 @@ def _run(
     events: Events,
     callbacks: tuple[stream.Callback, ...],
 ) -> Result:
-    deploy, method = plan.deploy, experiment.methods()[label]
+    deploy, method = agreed.deploy, experiment.methods()[label]
     engine = experiment.engine()
-    server = Server(
+    server = Coordinator(
         method,
-        plan.model(),
+        agreed.model(),
         clients=deploy.clients,
         shape=deploy.shape,
         rounds=experiment.rounds,
@@ -181,11 +183,11 @@ def _run(
         tell=events.say,
     )
     place, link.label = folder.method(label), label
-    what = _made(plan, experiment, method)
+    what = _made(agreed, experiment, method)
     state, records, before = _begin(server, place)
     began, saved = time.perf_counter() - before, len(records.rounds)
-    handle: Any = EngineOfNodes(server)
-    teller = stream.Teller(callbacks, label, method, Outline.of(plan, state), handle)
+    handle: Any = RemoteEngine(server)
+    teller = stream.Teller(callbacks, label, method, RemoteData.of(agreed, state), handle)
     teller.started(state.t, experiment.rounds)
 
     def save() -> None:
@@ -208,10 +210,10 @@ def _run(
         place.save(_whole(state), facts, new)
         saved = len(records.rounds)
 
-    def note(happened: Happened, round_: int) -> None:
+    def note(happened: RoundOutcome, round_: int) -> None:
         if happened.record is not None:
             records.add([round_], {k: v[None] for k, v in happened.record.items()})
-            teller.data = Outline.of(plan, happened.state)
+            teller.data = RemoteData.of(agreed, happened.state)
             teller.evaluated(records, 1, time.perf_counter() - began)
         for client, why in happened.refused.items():
             events.say(f"{label}, round {state.t + 1}: client {client} refused: {why}")
@@ -232,15 +234,15 @@ def _run(
         save()
         tell(state, happened.answered)
     facts = (experiment.rounds, time.perf_counter() - began, experiment.seed)
-    result = Result(label, method, Outline.of(plan, state), plan.model(), handle, _whole(state), records, *facts)
+    result = Result(label, method, RemoteData.of(agreed, state), agreed.model(), handle, _whole(state), records, *facts)
     teller.ended(result)
     return result
 
 
 def _teller(
     events: Events, label: str, rounds: int, records: Records, began: float
-) -> Callable[[Served, tuple[int, ...]], None]:
-    def tell(state: Served, answered: tuple[int, ...]) -> None:
+) -> Callable[[ServerState, tuple[int, ...]], None]:
+    def tell(state: ServerState, answered: tuple[int, ...]) -> None:
         accuracy = None
         if records.rounds and np.isfinite(records.values["correct"][-1]).any():
             accuracy = scores(records.values["correct"][-1], state.tests)["pooled"]
@@ -251,12 +253,12 @@ def _teller(
     return tell
 
 
-def _whole(state: Served) -> State:
+def _whole(state: ServerState) -> State:
     """The server's state as a simulation's checkpoint has it, without the clients'."""
     return State(state.server, (), jnp.int32(state.answers), jnp.int32(-1))
 
 
-def _begin(server: Server, place: MethodFolder) -> tuple[Served, Records, float]:
+def _begin(server: Coordinator, place: MethodFolder) -> tuple[ServerState, Records, float]:
     start = server.start()
     if not place.exists():
         return start, Records(), 0.0

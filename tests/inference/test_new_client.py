@@ -17,11 +17,11 @@ from cgpfl.data.splits import sample
 from cgpfl.engine.problem import client_keys, keys_of, make_task, on_device, round_keys
 from cgpfl.errors import CgpflError
 from cgpfl.experiment import run as run_method
-from cgpfl.experiment.opened import Published, choose, load_published, published
+from cgpfl.experiment.reload import Published, choose, load_published, published
+from cgpfl.inference import personalize
+from cgpfl.inference.candidates import candidates
+from cgpfl.inference.new_client import published_of
 from cgpfl.models import DNN
-from cgpfl.serve import personalize
-from cgpfl.serve.new_client import published_of
-from cgpfl.serve.offer import offer
 from helpers import points, quadratic
 
 
@@ -43,7 +43,7 @@ def newcomer(x):
 
 
 def personalized(monkeypatch, known, x, **more):
-    monkeypatch.setattr("cgpfl.serve.new_client.published_of", lambda run, method: known)
+    monkeypatch.setattr("cgpfl.inference.new_client.published_of", lambda run, method: known)
     return personalize("anything", newcomer(x), **more)
 
 
@@ -76,7 +76,7 @@ def test_a_context_without_clients_is_not_offered():
         4,
         lambda s: dataclasses.replace(s, models=at(1.0, 2.0, 3.0), assignment=jnp.array([2, 0, 0, 2]), k=jnp.int32(3)),
     )
-    there = offer(known)
+    there = candidates(known)
     assert (there.contexts, there.members) == ([0, 2], [2, 2])
     np.testing.assert_array_equal(there.models["w"][:, 0], [1.0, 3.0])
 
@@ -88,7 +88,7 @@ def test_slots_that_are_not_in_use_are_not_offered():
         8,
         lambda s: dataclasses.replace(s, models=at(5.0, 6.0, 7.0, 8.0), assignment=jnp.arange(8) % 2, k=jnp.int32(2)),
     )
-    assert offer(known).contexts == [0, 1]
+    assert candidates(known).contexts == [0, 1]
 
 
 def test_models_that_a_client_chooses_from_are_all_offered(monkeypatch):

@@ -9,11 +9,11 @@ import pytest
 from in_process import Here
 from test_faults import happened, make_app
 
+from cgpfl.deploy.agreement import read_agreement
 from cgpfl.deploy.apps import errand
 from cgpfl.deploy.check import compare, together
 from cgpfl.deploy.node import load_node
-from cgpfl.deploy.plan import read_plan
-from cgpfl.deploy.serve import RELEASED, alone, is_served, serve
+from cgpfl.deploy.server import RELEASED, alone, has_server, run_server
 from cgpfl.engine.flower.apps import client_app
 from cgpfl.engine.flower.worker import answer
 from cgpfl.errors import CgpflError, LostError
@@ -31,9 +31,9 @@ def app(tmp_path_factory):
 
 def federation(app, states, behave=None):
     """The app's nodes, with its own ClientApp, data and configuration."""
-    plan = read_plan(app / "experiment.toml")
-    methods = {m["label"]: plan.method(m["label"]) for m in plan.values["method"]}
-    grid = Here(together(plan), plan.model(), methods, states, behave=behave)
+    agreed = read_agreement(app / "experiment.toml")
+    methods = {m["label"]: agreed.method(m["label"]) for m in agreed.values["method"]}
+    grid = Here(together(agreed), agreed.model(), methods, states, behave=behave)
     for node in grid.online:
         i = node - 1
         grid.apps[node] = client_app(lambda c, order, arrays: answer(load_node, errand(app, c, order), arrays))
@@ -43,7 +43,7 @@ def federation(app, states, behave=None):
 
 def test_a_run_folder_like_a_simulations(app, tmp_path):
     out = tmp_path / "run"
-    serve(app, federation(app, tmp_path), out)
+    run_server(app, federation(app, tmp_path), out)
     assert "fedavg, cgpfl: every client's accuracy in every round equal" in compare(app, out)
     summary = json.loads((out / "summary.json").read_text())
     assert list(summary["methods"]) == ["fedavg", "cgpfl"]
@@ -72,13 +72,13 @@ def test_a_run_folder_like_a_simulations(app, tmp_path):
 
 def test_it_goes_on_where_it_stopped(app, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    serve(app, federation(app, tmp_path / "a"), whole)
+    run_server(app, federation(app, tmp_path / "a"), whole)
     lost = dict.fromkeys(range(4), lambda order, answer: None if order["train"] == 1 else answer)
     with pytest.raises(LostError, match="round 2: 0 answers"):
-        serve(app, federation(app, tmp_path / "b", lost), parts)
+        run_server(app, federation(app, tmp_path / "b", lost), parts)
     assert "the run stops, with round 1 saved" in happened(parts, "stopped")[0]["message"]
     assert not (parts / "summary.json").exists()
-    serve(app, federation(app, tmp_path / "b"), parts)
+    run_server(app, federation(app, tmp_path / "b"), parts)
     pd.testing.assert_frame_equal(
         pd.read_parquet(whole / "metrics.parquet"), pd.read_parquet(parts / "metrics.parquet")
     )
@@ -91,22 +91,22 @@ def test_a_folder_of_another_experiment_is_refused(app, tmp_path):
     out = tmp_path / "run"
     lost = dict.fromkeys(range(4), lambda order, answer: None if order["train"] == 1 else answer)
     with pytest.raises(LostError):
-        serve(app, federation(app, tmp_path, lost), out)
+        run_server(app, federation(app, tmp_path, lost), out)
     other = shutil.copytree(app, tmp_path / "other")
     text = (other / "experiment.toml").read_text()
     (other / "experiment.toml").write_text(text.replace("seed = 0", "seed = 1", 1))
     with pytest.raises(CgpflError, match="was run with seed = 0, now 1; start a new run"):
-        serve(other, federation(other, tmp_path), out)
+        run_server(other, federation(other, tmp_path), out)
 
 
 def test_one_server_a_run(app, tmp_path):
     out = tmp_path / "run"
     out.mkdir()
     with alone(out):
-        assert is_served(out)
+        assert has_server(out)
         with pytest.raises(CgpflError, match="is being served already; follow it by: cgpfl deploy run"):
-            serve(app, federation(app, tmp_path), out)
-    assert not is_served(out)
+            run_server(app, federation(app, tmp_path), out)
+    assert not has_server(out)
     assert not (out / "server.jsonl").exists()
 
 
@@ -114,25 +114,25 @@ def test_a_client_that_is_released_may_have_another_node(app, tmp_path):
     out = tmp_path / "run"
     lost = dict.fromkeys(range(4), lambda order, answer: None if order["train"] == 1 else answer)
     with pytest.raises(LostError):
-        serve(app, federation(app, tmp_path, lost), out)
+        run_server(app, federation(app, tmp_path, lost), out)
     other = federation(app, tmp_path)
     other.apps[9], other.contexts[9] = other.apps[2], other.contexts[2]  # client 1 has a new key, so a new node id
     other.online = [1, 9, 3, 4]
     (out / RELEASED).write_text("1\n")
-    serve(app, other, out)
+    run_server(app, other, out)
     told = " ".join(e["line"] for e in happened(out, "say"))
     assert "a second node" not in told
     assert not (out / RELEASED).exists()
     assert (
         json.loads((out / "summary.json").read_text())["data"]["train_samples"]
-        == together(read_plan(app / "experiment.toml")).train.counts.sum()
+        == together(read_agreement(app / "experiment.toml")).train.counts.sum()
     )
 
 
 def test_a_node_that_was_never_there_is_missing_and_that_is_said(app, tmp_path):
     grid = federation(app, tmp_path)
     grid.online.remove(3)
-    serve(app, grid, tmp_path / "run")
+    run_server(app, grid, tmp_path / "run")
     metrics = pd.read_parquet(tmp_path / "run" / "metrics.parquet")
     assert sorted(set(metrics["client"])) == [0, 1, 3]
     assert any("never heard of: client 2" in e["line"] for e in happened(tmp_path / "run", "say"))
@@ -145,7 +145,7 @@ def test_a_node_with_unusable_data_keeps_why_to_itself(app, tmp_path, capsys):
     broken = shutil.copytree(app, tmp_path / "app")
     grid = federation(broken, tmp_path)
     (broken / "trial-data" / "1" / "train.npz").write_bytes(b"secret path inside")
-    serve(broken, grid, tmp_path / "run")
+    run_server(broken, grid, tmp_path / "run")
     told = " ".join(e["line"] for e in happened(tmp_path / "run", "say"))
     assert "client 1: refused, its node cannot take part; its log says why" in told
     assert "trial-data" not in told

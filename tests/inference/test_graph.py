@@ -6,8 +6,8 @@ import pytest
 
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.result import PersonalModel
+from cgpfl.inference import graph
 from cgpfl.models import CNN, DNN, MLR
-from cgpfl.serve import graph
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

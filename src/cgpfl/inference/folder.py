@@ -22,12 +22,12 @@ from safetensors.numpy import load_file, save
 
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import finite, parameters
-from cgpfl.experiment.opened import Published
+from cgpfl.experiment.reload import Published
 from cgpfl.experiment.result import PersonalModel
 from cgpfl.files import write
+from cgpfl.inference.graph import GRAPHS, OPSET, check_graph, onnx_bytes, optional
+from cgpfl.inference.score import Score
 from cgpfl.models import MODELS, as_model
-from cgpfl.serve.graph import GRAPHS, OPSET, check_graph, onnx_bytes, optional
-from cgpfl.serve.score import Score
 from cgpfl.tree import Tree, size
 
 FORMATS = ("safetensors", "onnx")

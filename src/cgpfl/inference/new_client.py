@@ -23,11 +23,11 @@ from cgpfl.data import FederatedData, load_local
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.problem import Keys, client_keys, keys_of, round_keys
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.opened import Published, load_published, published, ranked
+from cgpfl.experiment.reload import Published, load_published, published, ranked
 from cgpfl.experiment.result import PersonalModel, Result
-from cgpfl.serve.folder import Exported, write_export
-from cgpfl.serve.offer import offer
-from cgpfl.serve.score import Score, padded, scored
+from cgpfl.inference.candidates import candidates
+from cgpfl.inference.folder import Exported, write_export
+from cgpfl.inference.score import Score, padded, scored
 from cgpfl.tree import Tree
 
 STEPS = 20
@@ -89,7 +89,7 @@ def personalize(
     known = published_of(run, method)
     local = _local(data, known, test, seed)
     began = time.perf_counter()
-    there = offer(known)
+    there = candidates(known)
     samples, task, keys = _on_device(local), known.task, keys_of(known.seed)
     found = [] if there.models is None else np.asarray(_losses(task, there.models, samples), float).tolist()
     best = int(np.nanargmin(found)) if np.isfinite(found).any() else 0
@@ -130,7 +130,7 @@ def _able(run: Path) -> str | None:
     """The most accurate of a run's methods that has something for a new client; None where none has."""
     for label in ranked(run):
         with suppress(CgpflError):
-            offer(load_published(run, label))
+            candidates(load_published(run, label))
             return label
     return None
 

@@ -16,7 +16,7 @@ FEWEST, MOST = 4, 15_000
 
 
 @dataclass(frozen=True)
-class Plan:
+class Grid:
     """Every method with every model and number of clients, and the sweep."""
 
     methods: tuple[str, ...] = METHODS
@@ -45,7 +45,7 @@ class Plan:
             raise CgpflError(f"--limit {self.limit:g}: must be above 0")
 
 
-def plan_of(
+def grid_of(
     methods: str | None = None,
     models: str | None = None,
     clients: str | None = None,
@@ -54,8 +54,8 @@ def plan_of(
     limit: float | None = None,
     sweep: bool = True,
     quick: bool = False,
-) -> Plan:
-    """The plan that the flags ask for; lists are separated by commas or spaces."""
+) -> Grid:
+    """The grid that the flags ask for; lists are separated by commas or spaces."""
     counts = None if clients is None else tuple(sorted({_whole(n) for n in _words(clients, "clients")}))
     few = {"clients": (40,), "rounds": 3, "repeats": 2, "sweep_rounds": 20} if quick else {}
     given = {
@@ -67,7 +67,7 @@ def plan_of(
         "limit": limit,
         "sweep": sweep,
     }
-    return Plan(**{**few, **{name: value for name, value in given.items() if value is not None}})  # type: ignore[arg-type]
+    return Grid(**{**few, **{name: value for name, value in given.items() if value is not None}})  # type: ignore[arg-type]
 
 
 def check_places(out: Path, json: Path | None) -> None:

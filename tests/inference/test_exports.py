@@ -14,12 +14,12 @@ from safetensors.numpy import load_file, save_file
 
 import cgpfl
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.opened import published
+from cgpfl.experiment.reload import published
 from cgpfl.experiment.result import PersonalModel
+from cgpfl.inference import Score, export, load_model, personalize, predict
+from cgpfl.inference.folder import FORMATS, write_export
+from cgpfl.inference.predictions import table
 from cgpfl.models import as_model
-from cgpfl.serve import Score, export, load_model, personalize, predict
-from cgpfl.serve.folder import FORMATS, write_export
-from cgpfl.serve.predictions import table
 
 ONE = ("safetensors",)
 
@@ -95,7 +95,7 @@ def test_probabilities_by_hand():
 def test_many_samples_are_computed_in_chunks(exported, monkeypatch):
     x = np.random.default_rng(0).integers(0, 17, (7, 8, 8)).astype(np.float32)
     whole = predict(exported.path, x)
-    monkeypatch.setattr("cgpfl.serve.predictions.CHUNK", 3)
+    monkeypatch.setattr("cgpfl.inference.predictions.CHUNK", 3)
     pd.testing.assert_frame_equal(predict(exported.path, x), whole)
 
 
@@ -141,7 +141,7 @@ def test_nothing_is_overwritten_and_nothing_half_written(run, tmp_path, monkeypa
     with pytest.raises(CgpflError, match=r"out .*: exists already"):
         export(result, tmp_path / "out", client=0, formats=ONE)
     pytest.importorskip("onnxruntime")
-    monkeypatch.setattr("cgpfl.serve.graph.TOLERANCE", -1.0)  # nothing is good enough
+    monkeypatch.setattr("cgpfl.inference.graph.TOLERANCE", -1.0)  # nothing is good enough
     with pytest.raises(CgpflError, match="nothing was written"):
         export(result, tmp_path / "new", client=0)
     assert [p.name for p in tmp_path.iterdir()] == ["out"]

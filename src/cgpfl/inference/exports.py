@@ -8,11 +8,11 @@ import jax
 import numpy as np
 
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.opened import load_result, published
+from cgpfl.experiment.reload import load_result, published
 from cgpfl.experiment.result import PersonalModel, Result
-from cgpfl.serve.folder import FORMATS, Exported, check_formats, check_out, write_export
-from cgpfl.serve.offer import offer
-from cgpfl.serve.score import scored
+from cgpfl.inference.candidates import candidates
+from cgpfl.inference.folder import FORMATS, Exported, check_formats, check_out, write_export
+from cgpfl.inference.score import scored
 
 
 def export(
@@ -70,7 +70,7 @@ def _shared(result: Result, i: int) -> PersonalModel | None:
 
 def _context(result: Result, k: int | None) -> tuple[PersonalModel, np.ndarray, dict[str, int | None]]:
     """The model of context ``k``, its members' test samples' positions, and how many members it has."""
-    there, label = offer(published(result)), result.label
+    there, label = candidates(published(result)), result.label
     if not there.contexts or there.models is None:
         raise CgpflError(f"context {k}: {label} has no context models; export a client's")
     used = [c for c, members in zip(there.contexts, there.members, strict=True) if members]

@@ -34,7 +34,7 @@ class Deployment:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Agreement:
     """An app's experiment, as far as a node needs it."""
 
     values: dict[str, Any]
@@ -61,7 +61,7 @@ class Plan:
         return as_model(settings.pop("name", "mlr"), self.deploy.shape, self.deploy.classes, **settings)
 
 
-def read_plan(path: Path) -> Plan:
+def read_agreement(path: Path) -> Agreement:
     """An app's experiment."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -76,7 +76,7 @@ def read_plan(path: Path) -> Plan:
         raise CgpflError(f"{path}: deploy: shape must be the shape of one input, such as [28, 28]")
     if deploy.minimum > deploy.clients:
         raise CgpflError(f"{path}: deploy: minimum = {deploy.minimum}: there are only {deploy.clients} clients")
-    return Plan(values, deploy, path)
+    return Agreement(values, deploy, path)
 
 
 def check_fits(experiment: Any, deploy: Deployment, where: str) -> None:

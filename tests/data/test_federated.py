@@ -1,4 +1,5 @@
 import dataclasses
+import hashlib
 
 import numpy as np
 import pytest
@@ -136,3 +137,12 @@ def test_npz_with_objects_is_not_unpickled(tmp_path):
     np.savez(path, x=np.array([{"a": 1}], dtype=object), y=np.zeros(1, int))
     with pytest.raises(CgpflError, match="cannot be read"):
         make_data(str(path), "iid", clients=1)
+
+
+def test_digest_is_computed_once(monkeypatch):
+    """And anew for what was made from it."""
+    data, hashed, true = make_data("digits", "iid", clients=5, seed=0), [], hashlib.sha256
+    monkeypatch.setattr("cgpfl.data.federated.hashlib.sha256", lambda: hashed.append(1) or true())
+    assert data.digest == data.digest == data.summary()["split_hash"]
+    assert len(hashed) == 1
+    assert dataclasses.replace(data, scale=2 * data.scale).digest != data.digest

@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,9 +77,9 @@ class FederatedData:
         """Shape of one input."""
         return tuple(self.x.shape[1:])
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """Hash of samples, labels, contexts and tables: the same hash is the same problem."""
+        """Hash of samples, labels, contexts and tables: the same hash is the same problem. Computed once."""
         h = hashlib.sha256()
         tables = [t for t in (self.train, self.test, self.validation) if t is not None]
         arrays = [
@@ -97,14 +98,14 @@ class FederatedData:
         """The same federation with its clients listed in another order, each keeping its id."""
         index = np.asarray(order)
 
-        def table(t: IndexTable | None) -> IndexTable | None:
-            return None if t is None else IndexTable(t.rows[index], t.counts[index])
+        def table(t: IndexTable) -> IndexTable:
+            return IndexTable(t.rows[index], t.counts[index])
 
         return dataclasses.replace(
             self,
-            train=IndexTable(self.train.rows[index], self.train.counts[index]),
-            test=IndexTable(self.test.rows[index], self.test.counts[index]),
-            validation=table(self.validation),
+            train=table(self.train),
+            test=table(self.test),
+            validation=None if self.validation is None else table(self.validation),
             context=None if self.context is None else self.context[index],
             ids=self.ids[index],
         )

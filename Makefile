@@ -77,7 +77,7 @@ deploy-demo: $(TESTS)
 # BENCH="--quick" or "--models mlr --clients 40" for less.
 bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/cgpfl bench $(BENCH)
+	$(BIN)/python -m benchmarks.bench $(BENCH)
 
 clean:
 	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache

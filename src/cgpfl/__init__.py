@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from cgpfl.data import FederatedData, make_data
     from cgpfl.errors import CgpflError
     from cgpfl.experiment import Event, Experiment, Result, compare, resume_experiment, run, run_experiment
+    from cgpfl.inference import export, load_model, personalize, predict
     from cgpfl.models import CNN, DNN, MLR, Model
-    from cgpfl.serve import export, load_model, personalize, predict
     from cgpfl.testing import check_algorithm
 
 __version__ = "0.1.0"
@@ -61,8 +61,8 @@ _ROOMS = {
     "data": "FederatedData make_data",
     "errors": "CgpflError",
     "experiment": "Event Experiment Result compare resume_experiment run run_experiment",
+    "inference": "export load_model personalize predict",
     "models": "CNN DNN MLR Model",
-    "serve": "export load_model personalize predict",
     "testing": "check_algorithm",
 }
 _WHERE = {name: room for room, names in _ROOMS.items() for name in names.split()}

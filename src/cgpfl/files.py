@@ -29,6 +29,28 @@ def write(path: Path, content: bytes) -> None:
         os.close(folder)
 
 
+def same_wishes(note: Path, asked: dict[str, Any]) -> bool:
+    """Whether ``note`` is in its folder; an error where it says that the folder was made with other wishes."""
+    if not note.exists():
+        return False
+    was = json.loads(note.read_text())
+    for name, now in asked.items():
+        if was.get(name) != now:
+            raise CgpflError(
+                f"out {note.parent}: was made with {name} = {was.get(name)!r}, now {now!r}; choose another --out"
+            )
+    return True
+
+
+def keep_wishes(note: Path, asked: dict[str, Any]) -> None:
+    """Write ``note``, in a new folder or in one that is there."""
+    try:
+        note.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CgpflError(f"out {note.parent}: cannot be created: {error.strerror or error}") from error
+    write(note, (json.dumps(asked) + "\n").encode())
+
+
 def save_arrays(path: Path, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
     """Named arrays and a few facts in one safetensors file."""
     content = save({k: np.asarray(v, order="C") for k, v in arrays.items()}, {"facts": json.dumps(facts)})

@@ -8,7 +8,6 @@ BATTERY.md           the tables; battery.png, battery.svg: the picture
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment.batch import Batch, compiling, run_batch
 from cgpfl.experiment.compare import ALWAYS
 from cgpfl.experiment.run import Progress, Stopped, interrupts
-from cgpfl.files import write
+from cgpfl.files import keep_wishes, same_wishes
 
 QUICK_METHODS = ("local", "fedavg", "ditto", "ifca", "cgpfl-heur", "cgpfl-auto")
 """Of a quick battery, as far as there are such."""
@@ -120,7 +119,7 @@ def run(wishes: Wishes, out: Path, *, jobs: int = 1, on_progress: Callable[[Prog
         load(cell, out, wishes.rounds)
     left = units(cell for cell in cells if cell not in there)
     check((cell for unit in left for cell in unit.cells()), wishes.rounds)
-    _open(out, wishes.kept)
+    keep_wishes(out / "battery.json", wishes.kept)
     tally = Tally(left, wishes.rounds, on_progress)
     with interrupts() as stop:
         if jobs == 1 or len(left) < 2:
@@ -193,22 +192,7 @@ def _one_by_one(
 
 def _refuse(out: Path, asked: dict[str, Any]) -> None:
     """A folder that is not a battery's, or of one with other wishes."""
-    note = out / "battery.json"
-    if note.exists():
-        was = json.loads(note.read_text())
-        for name, now in asked.items():
-            if was.get(name) != now:
-                raise CgpflError(
-                    f"out {out}: was made with {name} = {was.get(name)!r}, now {now!r}; choose another --out"
-                )
-    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if same_wishes(out / "battery.json", asked):
+        return
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CgpflError(f"out {out}: exists and is no folder of cgpfl battery; choose another")
-
-
-def _open(out: Path, asked: dict[str, Any]) -> None:
-    """The folder, new or as it is."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CgpflError(f"out {out}: cannot be created: {error.strerror or error}") from error
-    write(out / "battery.json", (json.dumps(asked) + "\n").encode())

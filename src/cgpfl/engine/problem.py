@@ -30,7 +30,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunSettings:
     """What every engine takes: how long a run is, and how its rounds are drawn and computed."""
 
     rounds: int

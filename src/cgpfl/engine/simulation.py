@@ -23,7 +23,7 @@ from cgpfl.engine.mesh import everywhere, filled, put, row_of_devices, split, to
 from cgpfl.engine.precision import computed
 from cgpfl.engine.problem import (
     Arrays,
-    Plan,
+    RunSettings,
     client_keys,
     cohort_size,
     host,
@@ -70,9 +70,9 @@ class Simulation:
         devices: int = 1,
         **settings: Any,
     ) -> None:
-        """``settings``: the fields of a :class:`~cgpfl.engine.problem.Plan`."""
+        """``settings``: the fields of a :class:`~cgpfl.engine.problem.RunSettings`."""
         use_compilation_cache()
-        plan = Plan(**settings)
+        plan = RunSettings(**settings)
         self.method, self.rounds, self.eval_every = method, plan.rounds, plan.eval_every
         self.data = data
         mesh = row_of_devices(devices)

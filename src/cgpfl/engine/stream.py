@@ -25,7 +25,7 @@ from cgpfl.engine.problem import (
     Arrays,
     Keys,
     Part,
-    Plan,
+    RunSettings,
     client_keys,
     cohort_size,
     draw_cohort,
@@ -117,9 +117,9 @@ class Streamed:
         folder: Path | None = None,
         **settings: Any,
     ) -> None:
-        """``folder``: keep personal states in a file there, not in memory. ``settings``: the fields of a Plan."""
+        """``folder``: keep personal states in a file there, not in memory. ``settings``: RunSettings' fields."""
         use_compilation_cache()
-        plan = Plan(**settings)
+        plan = RunSettings(**settings)
         self.method, self.data, self.rounds, self.eval_every = method, data, plan.rounds, plan.eval_every
         self.folder = folder
         self.keys = keys_of(plan.seed)
@@ -202,7 +202,7 @@ class Streamed:
         personal = computed(self.method.personal, self.static.precision)
         return personal(task, message, client, view, own.personal)
 
-    def _program(self, clients: int, drops: bool, plan: Plan, size: int) -> Static:
+    def _program(self, clients: int, drops: bool, plan: RunSettings, size: int) -> Static:
         block = plan.clients_per_block or auto_block(size, clients)
         return Static(clients, cohort=clients, drops=drops, block=block, capacity=1, precision=plan.precision)
 

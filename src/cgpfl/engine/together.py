@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from cgpfl.data import FederatedData
-from cgpfl.data.federated import Table
+from cgpfl.data.federated import IndexTable
 from cgpfl.engine.blocks import SHARE_OF_MEMORY, auto_block, client_bytes, memory, record_capacity
-from cgpfl.engine.problem import Arrays, Plan, keys_of, make_task, on_device
+from cgpfl.engine.problem import Arrays, RunSettings, keys_of, make_task, on_device
 from cgpfl.engine.round import State
 from cgpfl.engine.simulation import Simulation
 from cgpfl.tree import nbytes, plain, take
@@ -40,10 +40,10 @@ class Together(Simulation):
         model: Any,
         **settings: Any,
     ) -> None:
-        """``settings``: the fields of a :class:`~cgpfl.engine.problem.Plan`, but the seed: each run has its own."""
+        """``settings``: those of :class:`~cgpfl.engine.problem.RunSettings`, but the seed: each run has its own."""
         first = runs[0]
         super().__init__(first.method, padded([first.data])[0], model, seed=first.seed, **settings)
-        plan = Plan(**settings)
+        plan = RunSettings(**settings)
         self.runs = list(runs)
         same = all(r.data is first.data for r in runs)
         one_set = same_samples([r.data for r in runs])
@@ -129,10 +129,10 @@ def padded(federations: Sequence[FederatedData]) -> list[FederatedData]:
     Tables that are not short get a power of two: sets of one size then share a compiled program, whatever their split.
     """
 
-    def widen(tables: list[Table]) -> list[Table]:
+    def widen(tables: list[IndexTable]) -> list[IndexTable]:
         width = max(t.rows.shape[1] for t in tables)
         width = 1 << (width - 1).bit_length() if width > 64 else width
-        return [Table(np.pad(t.rows, ((0, 0), (0, width - t.rows.shape[1]))), t.counts) for t in tables]
+        return [IndexTable(np.pad(t.rows, ((0, 0), (0, width - t.rows.shape[1]))), t.counts) for t in tables]
 
     train, test = widen([d.train for d in federations]), widen([d.test for d in federations])
     held = [d.validation for d in federations if d.validation is not None]

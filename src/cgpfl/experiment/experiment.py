@@ -10,8 +10,8 @@ from typing import Any
 
 from cgpfl.data import FederatedData
 from cgpfl.engine import check_start
+from cgpfl.engine.placement import check_place
 from cgpfl.engine.processes import agree, by_the_first, watched
-from cgpfl.engine.where import check_place
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import Experiment, from_dict, read_toml, to_toml
 from cgpfl.experiment.events import EVENTS, Callback, JsonLines, check_callbacks, opening, told
@@ -33,7 +33,7 @@ class Finished:
 
     def result(self, label: str) -> Result:
         """Everything of one method, with its models, read from the folder."""
-        from cgpfl.experiment.opened import load_result
+        from cgpfl.experiment.reload import load_result
 
         return load_result(self.folder, label)
 

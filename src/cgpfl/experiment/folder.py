@@ -2,7 +2,7 @@
 
 config.toml        complete and re-runnable
 split.txt          hash of samples, labels and tables
-federation.safetensors   who holds which labels (see facts.py)
+federation.safetensors   who holds which labels (see artifacts.py)
 events.jsonl       what happened, as it happened (see events.py)
 metrics.parquet    one row a method, client and evaluated round (of very many some rounds, the last among them)
 history.csv        one row a method and evaluated round
@@ -23,7 +23,7 @@ import pandas as pd
 
 from cgpfl.data import FederatedData
 from cgpfl.errors import CgpflError
-from cgpfl.experiment import facts
+from cgpfl.experiment import artifacts
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.notes import against
 from cgpfl.files import save_arrays, write
@@ -78,7 +78,7 @@ class RunFolder:
         """Note which problem this is; refuse to mix two in one folder."""
         self.check_split(data)
         write(self.path / "split.txt", (data.digest + "\n").encode())
-        save_arrays(self.path / "federation.safetensors", facts.federation(data), {})
+        save_arrays(self.path / "federation.safetensors", artifacts.federation(data), {})
 
     def save_result(self, result: Result) -> None:
         """State and records of a run that was made in memory."""
@@ -86,8 +86,8 @@ class RunFolder:
         self.method(result.label).save(result.state, about, result.records)
 
     def save_models(self, result: Result) -> None:
-        """Note where a method's models are, for its report (see facts.py)."""
-        if (found := facts.models(result)) is not None:
+        """Note where a method's models are, for its report (see artifacts.py)."""
+        if (found := artifacts.models(result)) is not None:
             save_arrays(self.method(result.label).path / "models.safetensors", *found)
 
     def finish(self, results: Sequence[Outcome]) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from typing import Any
 from cgpfl.algorithms import Algorithm, Seamed, get_method
 from cgpfl.data import FederatedData
 from cgpfl.engine import Engine, State, check_start, engine_for
+from cgpfl.engine.placement import check_place
 from cgpfl.engine.precision import PRECISIONS
 from cgpfl.engine.problem import cohort_size
 from cgpfl.engine.processes import agree, by_the_first, gathered, watched
-from cgpfl.engine.where import check_place
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.events import EVENTS, Callback, JsonLines, Teller, check_callbacks, opening, told

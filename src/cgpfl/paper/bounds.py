@@ -15,8 +15,8 @@ from cgpfl.paper.draw import legend_below, panels, save, whole
 from cgpfl.paper.plan import Part, Plan
 from cgpfl.paper.section import Figure, Section, Table, Verdict, grade, save_csv
 from cgpfl.paper.settings import Setting, at_k
+from cgpfl.paper.theory import bound, generalization, rate_check, smoothness, step_condition, watch
 from cgpfl.report.figures import COLOURS
-from cgpfl.theory import bound, generalization, rate_check, smoothness, step_condition, watch
 
 
 def _ks(plan: Plan) -> list[int]:

@@ -15,9 +15,9 @@ from cgpfl.paper.draw import COLOUR, NAMES, band, legend_below, panels, save, wh
 from cgpfl.paper.plan import Part, Plan
 from cgpfl.paper.section import Figure, Section, Table, Verdict, grade, save_csv
 from cgpfl.paper.settings import Setting
+from cgpfl.paper.theory import watch
 from cgpfl.paper.tuning import tuned
 from cgpfl.report.figures import COLOURS
-from cgpfl.theory import watch
 
 LABELS = ("cgpfl-4", "cgpfl-heur")
 SEEDS = 3

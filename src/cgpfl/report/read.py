@@ -24,7 +24,7 @@ COLUMNS = (
 """What is kept of history.csv."""
 
 
-class Told(NamedTuple):
+class EventSummary(NamedTuple):
     """What the events say: the newest "opened", the state, and each method's newest events."""
 
     opened: dict[str, Any]
@@ -58,7 +58,7 @@ def _sections(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _read_run(path: Path, summary: dict[str, Any] | None, config: str, settings: dict[str, Any]) -> dict[str, Any]:
-    told = _told(events_of(path))
+    told = _event_summary(events_of(path))
     name = path.resolve().name
     if summary is None and told is None:
         if not config:
@@ -154,7 +154,7 @@ def _planned(settings: dict[str, Any]) -> int | None:
     return rounds if isinstance(rounds, int) else None
 
 
-def _told(events: Iterable[dict[str, Any]]) -> Told | None:
+def _event_summary(events: Iterable[dict[str, Any]]) -> EventSummary | None:
     """What the events say; of a round that was run twice (a resumed run) the later."""
     opened: dict[str, Any] | None = None
     state = "stopped"
@@ -180,7 +180,7 @@ def _told(events: Iterable[dict[str, Any]]) -> Told | None:
     for label, facts in methods.items():
         facts["history"] = pd.DataFrame([{"round": t, **row} for t, row in sorted(rows[label].items())])
         facts["summary"] = facts["summary"] or _so_far(facts["history"])
-    return Told(opened, state, methods)
+    return EventSummary(opened, state, methods)
 
 
 def _so_far(history: pd.DataFrame) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from cgpfl.data import FederatedData, Table
+from cgpfl.data import FederatedData, IndexTable
 from cgpfl.engine.flower.apps import client_app
 from cgpfl.engine.flower.node import Node
 from cgpfl.engine.flower.worker import answer
@@ -17,7 +17,7 @@ def only(data, i):
     """Client ``i`` of a federation as a federation of one: its own samples, nobody else's."""
     parts = [t.parts()[i] for t in (data.train, data.test)]
     rows, first = np.concatenate(parts), np.arange(len(parts[0]))
-    tables = Table.of([first]), Table.of([np.arange(len(first), len(rows))])
+    tables = IndexTable.of([first]), IndexTable.of([np.arange(len(first), len(rows))])
     return FederatedData(data.x[rows], data.y[rows], data.classes, *tables, scale=data.scale, shift=data.shift)
 
 

@@ -78,7 +78,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServerState:
     """Everything the server knows between two rounds; all of it is in a checkpoint."""
 
     server: Any
@@ -96,10 +96,10 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Happened:
+class RoundOutcome:
     """What one round brought."""
 
-    state: Served
+    state: ServerState
     record: dict[str, np.ndarray] | None
     """The evaluation of the round before, if one was due: per client ``[N]``, NaN where it is missing."""
     answered: tuple[int, ...] = ()
@@ -111,7 +111,7 @@ _SEND = jax.jit(lambda method, server, client: method.send(server, client))
 _AGGREGATE = jax.jit(lambda method, *args: method.aggregate(*args))
 
 
-class Server:
+class Coordinator:
     """One method, served to ``clients`` nodes."""
 
     def __init__(
@@ -138,11 +138,11 @@ class Server:
         first = jax.eval_shape(lambda task, key: method.init_server(task, key), self.task, self.keys.setup)
         self.message_like = jax.eval_shape(method.send, first, jnp.int32(0))
 
-    def start(self) -> Served:
+    def start(self) -> ServerState:
         """Before the first round."""
         server = jax.jit(self.method.init_server)(self.task, self._setup[0])
         nobody = np.zeros(self.clients, np.int32)
-        return Served(server, 0, nobody, nobody, nobody)
+        return ServerState(server, 0, nobody, nobody, nobody)
 
     def shapes(self) -> Any:
         """The form of the server's state."""
@@ -185,7 +185,7 @@ class Server:
         """Whether round ``t`` (from 0) is evaluated."""
         return t >= 0 and ((t + 1) % self.eval_every == 0 or t + 1 == self.rounds)
 
-    def step(self, state: Served, nodes: Nodes) -> Happened:
+    def step(self, state: ServerState, nodes: Nodes) -> RoundOutcome:
         """One round, and the evaluation of the one before where that is due."""
         needed = min(self.rules.minimum, self.cohort)
         for attempt in range(self.rules.repeats + 1):
@@ -198,7 +198,7 @@ class Server:
                 self.tell(f"{line}; repeated")
         raise LostError(f"{line}, {self.rules.repeats + 1} times; the run stops, with round {state.t} saved")
 
-    def evaluate(self, state: Served, nodes: Nodes) -> Happened:
+    def evaluate(self, state: ServerState, nodes: Nodes) -> RoundOutcome:
         """The evaluation of the last round; who does not answer is asked again."""
         good: dict[int, Answer] = {}
         refused: dict[int, str] = {}
@@ -213,9 +213,9 @@ class Server:
             why = "".join(f"; client {i} {reason}" for i, reason in refused.items())
             raise LostError(f"evaluation: {len(good)} answers of at least {self.rules.minimum}{why}; the run stops")
         state = self._seen(state, good)
-        return Happened(state, self._record(state, good), tuple(sorted(good)), refused)
+        return RoundOutcome(state, self._record(state, good), tuple(sorted(good)), refused)
 
-    def _round(self, state: Served, nodes: Nodes) -> Happened:
+    def _round(self, state: ServerState, nodes: Nodes) -> RoundOutcome:
         t, keys = state.t, round_keys(self.keys, state.t)
         if sampler_of(self.method).by_size and not state.samples.all():  # nobody has said yet how much it has
             silent = [int(i) for i in np.flatnonzero(state.samples == 0)]
@@ -231,17 +231,17 @@ class Server:
         answered = tuple(i for i in cohort if i in uploads)
         anew = tuple(i for i, a in good.items() if a.anew)
         if len(answered) < min(self.rules.minimum, self.cohort):
-            return Happened(state, None, answered, refused, anew)
+            return RoundOutcome(state, None, answered, refused, anew)
         server = self._aggregate(state, cohort, uploads, keys.server)
         if not bool(all_finite(server)):
             raise LostError(f"round {t + 1}: what was uploaded is too large to be averaged; set deploy.largest")
         heard = state.heard.copy()
         heard[list(answered)] = t + 1
         new = replace(state, server=server, t=t + 1, heard=heard, answers=state.answers + len(answered))
-        return Happened(new, record, answered, refused, anew)
+        return RoundOutcome(new, record, answered, refused, anew)
 
     def _ask(
-        self, state: Served, nodes: Nodes, train: list[int], evaluate: list[int], of: int
+        self, state: ServerState, nodes: Nodes, train: list[int], evaluate: list[int], of: int
     ) -> tuple[dict[int, Answer], dict[int, Any], dict[int, str]]:
         """Ask some to train and some to evaluate round ``of`` → good answers, their uploads, and why others are not."""
         orders = {}
@@ -252,7 +252,7 @@ class Server:
         return self._checked(state, nodes.ask(orders, self.rules.deadline), orders)
 
     def _checked(
-        self, state: Served, answers: Mapping[int, Answer], orders: Mapping[int, tuple[Order, Any]]
+        self, state: ServerState, answers: Mapping[int, Answer], orders: Mapping[int, tuple[Order, Any]]
     ) -> tuple[dict[int, Answer], dict[int, Any], dict[int, str]]:
         """The answers that are what was asked for, their uploads, and why the others are not."""
         good, uploads, refused = {}, {}, {}
@@ -278,20 +278,20 @@ class Server:
                 refused[i] = f"cannot be used ({type(error).__name__})"
         return good, uploads, refused
 
-    def _seen(self, state: Served, good: Mapping[int, Answer]) -> Served:
+    def _seen(self, state: ServerState, good: Mapping[int, Answer]) -> ServerState:
         samples, tests = state.samples.copy(), state.tests.copy()
         for i, answer in good.items():
             samples[i], tests[i] = answer.samples, answer.tests
         return replace(state, samples=samples, tests=tests)
 
-    def _aggregate(self, state: Served, cohort: list[int], uploads: Mapping[int, Any], key: Any) -> Any:
+    def _aggregate(self, state: ServerState, cohort: list[int], uploads: Mapping[int, Any], key: Any) -> Any:
         nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), self.upload_like)
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(uploads.get(i, nothing) for i in cohort))
         weights = [int(state.samples[i]) if i in uploads else 0 for i in cohort]
         of = Cohort(jnp.asarray(cohort, jnp.int32), jnp.asarray(weights, jnp.int32))
         return _AGGREGATE(self.method, state.server, stacked, of, key)
 
-    def _record(self, state: Served, good: Mapping[int, Answer]) -> dict[str, np.ndarray]:
+    def _record(self, state: ServerState, good: Mapping[int, Answer]) -> dict[str, np.ndarray]:
         each = {name: np.full(self.clients, np.nan, np.float32) for name in self.metric_names}
         for i, answer in good.items():
             for name, value in answer.metrics.items():

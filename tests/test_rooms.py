@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "cgpfl"
-COMMON = {"errors", "files", "folders", "tree", "batch", "hyper"}
+COMMON = {"errors", "files", "folders", "tree", "batch", "hyper", "metrics", "tables"}
 ALLOWED = {
     "contexts": set(),
     "models": set(),

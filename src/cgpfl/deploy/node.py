@@ -9,6 +9,7 @@ from cgpfl.data import FederatedData
 from cgpfl.data.local import files_of, load_local
 from cgpfl.deploy.plan import EXPERIMENT, Deployment, read_plan
 from cgpfl.engine.flower.node import Node
+from cgpfl.metrics import measured
 
 _nodes: dict[str, tuple[Any, Node]] = {}
 _data: dict[Any, FederatedData] = {}
@@ -24,7 +25,8 @@ def load_node(facts: dict[str, Any]) -> Node:
     plan = read_plan(app / EXPERIMENT)
     method, model = plan.method(facts["label"]), plan.model()
     own = _loaded(data, plan.deploy, plan.seed)
-    node = Node(method, model, own, int(facts["client"]), plan.deploy.clients, plan.seed, Path(facts["state"]))
+    client, place, metrics = int(facts["client"]), Path(facts["state"]), measured(plan.values.get("metrics", ()))
+    node = Node(method, model, own, client, plan.deploy.clients, plan.seed, place, metrics)
     _nodes[facts["label"]] = (as_of, node)
     return node
 

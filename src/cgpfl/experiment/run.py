@@ -27,11 +27,12 @@ from cgpfl.experiment.folder import RunFolder, parameters
 from cgpfl.experiment.records import Records
 from cgpfl.experiment.result import Result
 from cgpfl.hyper import from_values, hyper, normalised
+from cgpfl.metrics import DEFAULT, Metric, chosen, name_of
 from cgpfl.models import as_model
 
 PLACE = ("devices", "store")
 """Settings that say where a run is computed."""
-UNSAID = {"precision": "default"}
+UNSAID: dict[str, Any] = {"precision": "default", "metrics": list(DEFAULT)}
 """Settings that a fingerprint leaves out at these values: runs made before there was a choice stay the same."""
 BLOCK_SECONDS = 1.0
 """How long a block of rounds should take: often enough for progress and Ctrl-C, rare enough to cost nothing."""
@@ -95,11 +96,13 @@ class Settings:
     devices: int | str = hyper("auto", "devices that share the clients", kind=int, low=1, words=("auto", "all"))
     store: str = hyper("auto", "where personal states are between rounds", words=("auto", "device", "host", "disk"))
     precision: str = hyper("default", "of the clients' matrix products; default = JAX's own", words=PRECISIONS)
+    metrics: tuple[str, ...] = hyper(DEFAULT, "what is measured of clients' models", kind=tuple, labels=str)
 
     def engine(self) -> dict[str, Any]:
         """What a run's numbers depend on, as arguments of :class:`Simulation`."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings) if f.name not in PLACE}
         values["eval_every"] = self.eval_every or max(1, self.rounds // 100)
+        values["metrics"] = list(self.metrics)
         return {name: value for name, value in values.items() if UNSAID.get(name) != value}
 
     def place(self) -> dict[str, Any]:
@@ -121,6 +124,7 @@ def run(
     devices: int | str = "auto",
     store: str = "auto",
     precision: str = "default",
+    metrics: Sequence[str | Metric | Callable[[Any, Any], Any]] = DEFAULT,
     out: str | Path | None = None,
     resume: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
@@ -136,7 +140,8 @@ def run(
     answer. ``clients_per_block``: clients computed at once (0 = what fits). ``devices``: how many share the
     clients, "all", or "auto": one, or a CPU's cores if that is faster. ``store``: where personal states are
     between rounds: "device", "host", "disk" (a file in ``out``), or "auto". ``precision``: of the clients'
-    matrix products, "float32", "tf32", "bfloat16", or "default": JAX's own. ``out``: a run folder, with checkpoints;
+    matrix products, "float32", "tf32", "bfloat16", or "default": JAX's own. ``metrics``: what is measured, by name or
+    yours (see :func:`cgpfl.metrics.get_metric`). ``out``: a run folder, with checkpoints;
     with ``resume=True`` a run there is continued. ``on_progress`` is called after every block; ``callbacks`` with
     every :class:`~cgpfl.experiment.events.Event`.
 
@@ -158,9 +163,11 @@ def run(
             "devices": devices,
             "store": store,
             "precision": precision,
+            "metrics": [name_of(m) for m in metrics],
         },
         "run",
     )
+    chosen(settings.metrics)
     built = as_model(model, data.shape, data.classes)
     method = checked(get_method(method) if isinstance(method, str) else method, data, settings)
     name = label or getattr(method, "name", "") or type(method).__name__.lower()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cgpfl.metrics import agreement
 from cgpfl.report.choice import choice
 from cgpfl.report.clients import Clients
 from cgpfl.report.shrink import run_lengths, spread, thin
@@ -64,12 +65,10 @@ def explained(values: dict[str, np.ndarray], found: dict[str, Any] | None, setti
 
 def _agreement(truth: np.ndarray, table: np.ndarray) -> list[float]:
     """Adjusted Rand index of each row; rows seldom differ from those before."""
-    from sklearn.metrics import adjusted_rand_score
-
     known: dict[bytes, float] = {}
     for row in table:
         if (key := row.tobytes()) not in known:
-            known[key] = float(adjusted_rand_score(truth, row))
+            known[key] = agreement(truth, row) or 0.0
     return [known[row.tobytes()] for row in table]
 
 

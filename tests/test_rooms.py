@@ -24,7 +24,7 @@ ALLOWED = {
     "deploy": {"algorithms", "data", "engine", "experiment", "models"},
     "serve": {"algorithms", "data", "engine", "experiment", "models"},
     "testing": {"algorithms", "models", "data", "engine", "experiment"},
-    "terminal": {"experiment", "paper"},
+    "terminal": {"experiment", "paper", "report"},
     "trackers": {"experiment"},
     "cli": {
         "algorithms",

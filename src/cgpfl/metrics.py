@@ -44,15 +44,16 @@ class Metric:
     recorded: str = ""
     """Counted in every evaluation, as this record: by the model's own score."""
 
-    def text(self, value: float | None, unit: str = "") -> str:
-        """A value in a table."""
-        if value is None or not np.isfinite(value):
-            return "–"
-        return f"{100 * value:.1f}{unit}" if self.percent else f"{value:.3g}"
-
     def about(self) -> dict[str, Any]:
         """The row as plain data: kept in a run folder, so that whoever shows it needs no function of yours."""
         return {"title": self.title, "help": self.help, "percent": self.percent, "higher": self.higher}
+
+
+def figure(value: float | None, percent: bool = True, unit: str = "") -> str:
+    """A metric's value in a table, shares in per cent."""
+    if value is None or not np.isfinite(value):
+        return "–"
+    return f"{100 * value:.1f}{unit}" if percent else f"{value:.3g}"
 
 
 def ratio(sums: Sums) -> Any:

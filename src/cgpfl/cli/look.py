@@ -28,6 +28,17 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show this method's 
     table(["hyper-parameter", "default", "allowed", "meaning"], facts)
 
 
+@app.command()
+def metrics() -> None:
+    """List what can be measured of clients' models (run --metrics, metrics = [...])."""
+    from cgpfl.metrics import METRICS
+    from cgpfl.terminal import table
+
+    rows = [(m.name, "more" if m.higher else "less", m.help) for m in METRICS.values()]
+    table(["metric", "better", "what it is"], rows)
+    typer.echo("Yours: package.module:Name, a function of (outputs [B, classes], labels [B]) with a value a sample.")
+
+
 @data_app.command("list")
 def data_list() -> None:
     """List data sets and splits."""

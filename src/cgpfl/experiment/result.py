@@ -16,10 +16,10 @@ from cgpfl.contexts import membership, spreading, transition
 from cgpfl.data import FederatedData
 from cgpfl.engine import Engine, State
 from cgpfl.experiment.folder import parameters
-from cgpfl.experiment.notebook import as_html
 from cgpfl.experiment.records import Cost, Records, pull, scores
 from cgpfl.metrics import METRICS, agreement
 from cgpfl.report.choice import Choice, measured
+from cgpfl.report.columns import run_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,13 +238,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """The same as a table, for notebooks."""
-        found, s = self.contexts, self.scores
-        figures = ["–"] * 3 if s is None else [f"{100 * s[name]:.1f} %" for name in ("pooled", "mean", "worst_tenth")]
-        if self.diverged:
-            figures[0] = f"diverged ({self.diverged})"
-        k = "–" if found is None else str(found.k)
-        ari = "–" if found is None or found.ari is None else f"{found.ari:.2f}"
-        head = ["method", "accuracy", "mean", "worst tenth", "contexts", "ARI", "rounds"]
+        found, about = self.contexts, {m.name: m.about() for m in self.records.metrics()}
         notes = [] if self.message is None else [self.message]
         notes += [] if found is None else [found.describe(), *found.edges()]
-        return as_html(head, [[self.label, *figures, k, ari, str(self.rounds)]], notes)
+        return run_table({self.label: self.summary()}, "table", about).notebook(notes)

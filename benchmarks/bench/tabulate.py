@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
 
 from benchmarks.bench.result import Result, Row
+from cgpfl.tables import Table
 
 WIDTH = 80
-Table = tuple[list[str], list[list[str]]]  # columns and rows
+NAMES = (0, 1)
+"""Columns of words: method and model."""
 
 
 def duration(value: float) -> str:
@@ -44,7 +45,7 @@ def ratio_table(result: Result) -> Table:
                 *(duration(row.rivals[who]) + _scaled(row, who) for who in rivals),
             ]
         )
-    return columns, rows
+    return Table("", columns, rows, left=NAMES)
 
 
 def _scaled(row: Row, who: str) -> str:
@@ -69,7 +70,7 @@ def own_table(result: Result) -> Table:
         ]
         for row in result.rows
     ]
-    return columns, rows
+    return Table("", columns, rows, left=NAMES)
 
 
 def legend(result: Result) -> list[str]:
@@ -122,30 +123,17 @@ def text(result: Result) -> str:
     """All of it for a terminal."""
     parts = ["\n".join(where(result.machine))]
     if result.rows:
-        parts += [aligned(ratio_table(result)), aligned(own_table(result)), "\n".join(legend(result))]
+        parts += [ratio_table(result).text(), own_table(result).text(), "\n".join(legend(result))]
     notes = [fill(note, WIDTH, subsequent_indent="  ") for note in result.notes]
     parts += ["\n".join(sweep_lines(result)), "\n".join(notes)]
     return "\n\n".join(part for part in parts if part)
-
-
-def aligned(table: Table) -> str:
-    """A table in columns as wide as they need to be: names to the left, figures to the right."""
-    columns, rows = table
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-
-    def line(cells: Sequence[str]) -> str:
-        return "  ".join(
-            c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))
-        )
-
-    return "\n".join(line(cells).rstrip() for cells in (columns, *rows))
 
 
 def markdown(result: Result) -> str:
     """All of it as a page."""
     parts = ["# Benchmark", ". ".join(where(result.machine)) + "."]
     if result.rows:
-        parts += [_piped(ratio_table(result)), _piped(own_table(result))]
+        parts += [*(t.markdown().rstrip().replace("*", "\\*") for t in (ratio_table(result), own_table(result)))]
         parts.append("\n".join(f"- {line}" for line in _whole_sentences(legend(result))))
     parts += [" ".join(map(str.strip, sweep_lines(result))), "\n".join(f"- {note}" for note in result.notes)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -160,9 +148,3 @@ def _whole_sentences(lines: list[str]) -> list[str]:
         else:
             whole.append(line.replace("*", "\\*"))
     return whole
-
-
-def _piped(table: Table) -> str:
-    columns, rows = table
-    head = [" | ".join(columns), " | ".join(["---"] * 2 + ["--:"] * (len(columns) - 2))]
-    return "\n".join(f"| {line} |" for line in (*head, *(" | ".join(r).replace("*", "\\*") for r in rows)))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +69,14 @@ def load_arrays(path: Path, advice: str = "") -> tuple[dict[str, np.ndarray], di
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         reason = f"{path}: cannot be read ({type(error).__name__})"
         raise CgpflError(f"{reason}; {advice}" if advice else reason) from error
+
+
+def save_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Rows with the same keys, as CSV."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    if rows:
+        writer.writeheader()
+    writer.writerows(rows)
+    write(path, text.getvalue().encode())

@@ -32,15 +32,15 @@ def hyper(
     above: float | None = None,
     high: float | None = None,
     words: tuple[str, ...] = (),
-    labels: bool = False,
+    labels: bool | type = False,
     tune: tuple[float, float] | None = None,
 ) -> Any:
     """A dataclass field with a meaning and a range.
 
     ``kind`` is the type (by default that of ``default``); ``low`` and ``high`` are allowed values,
     ``above`` is not itself allowed; ``words`` are the strings allowed instead of a number; with
-    ``labels`` a sequence of integers (one a client) is allowed too. ``tune`` is the range, on a
-    logarithmic scale, in which a search looks for good values.
+    ``labels`` a sequence of integers (one a client) is allowed too, with ``labels=str`` one of names.
+    ``tune`` is the range, on a logarithmic scale, in which a search looks for good values.
     """
     about = {
         "meaning": meaning,
@@ -205,7 +205,7 @@ def allowed(field: dataclasses.Field[Any]) -> str:
         parts.append(" ".join([number, " and ".join(bounds)]).strip())
     parts.extend(f'"{word}"' for word in about["words"])
     if about["labels"]:
-        parts.append("one label a client")
+        parts.append("a list of names" if about["labels"] is str else "one label a client")
     return " or ".join(parts)
 
 
@@ -300,6 +300,8 @@ def _is_allowed(value: Any, about: Any) -> bool:
     if isinstance(value, str):
         return value in about["words"] or (about["kind"] is str and not about["words"])
     if isinstance(value, tuple):
+        if about["labels"] is str:
+            return all(isinstance(v, str) for v in value)
         return bool(about["labels"]) and all(type(v) is int and v >= 0 for v in value) and len(value) > 0
     kind = about["kind"]
     checks: dict[type, Callable[[Any], bool]] = {

@@ -25,6 +25,6 @@ def test_the_numbers_are_as_they_were(name):
 
 @pytest.mark.long
 @pytest.mark.parametrize("engine", golden.ENGINES)
-@pytest.mark.parametrize("name", [m for m in METHODS.ours])
+@pytest.mark.parametrize("name", list(METHODS.ours))
 def test_every_method_in_every_engine(name, engine):
     assert _of(name, engine) < 1e-4

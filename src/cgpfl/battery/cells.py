@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from cgpfl import __version__
 from cgpfl.algorithms import get_method
@@ -24,6 +23,7 @@ from cgpfl.experiment.compared import check_made_with
 from cgpfl.experiment.records import scores
 from cgpfl.experiment.run import Settings, checked, fingerprint
 from cgpfl.files import write
+from cgpfl.metrics import agreement
 from cgpfl.models import Model, as_model
 
 EVALUATIONS = 5
@@ -162,12 +162,3 @@ def _end(done: Done, data: FederatedData) -> tuple[float, int | None, float | No
     if "k" not in last or "context" not in last:
         return accuracy, None, None
     return accuracy, int(last["k"]), agreement(data.context, last["context"])
-
-
-def agreement(true: np.ndarray | None, found: np.ndarray) -> float | None:
-    """The adjusted Rand index of contexts ``[N]``: 1 = the same groups."""
-    if true is None:
-        return None
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(true, found))

@@ -144,23 +144,21 @@ def _free_folder(run: Path, label: str, what: str) -> Path:
 
 
 def _show_client(found: Personalized) -> None:
-    from cgpfl.cli.terminal import columns, console
+    from cgpfl.cli.terminal import console
+    from cgpfl.tables import Table
 
     train, held = (int(t.counts[0]) for t in (found.data.train, found.data.test))
     typer.echo(f"{found.published.label}: a new client with {train} samples to train on, {held} held out\n")
     if found.contexts:
-        view = columns("context", "clients", "loss of its model", "")
-        for k, members, loss in zip(found.contexts, found.members, found.losses, strict=True):
-            mine = k == found.context
-            view.add_row(str(k), str(members), f"{loss:.3f}", "← chosen" if mine else "", style="bold" if mine else "")
-        console().print(view)
+        each = zip(found.contexts, found.members, found.losses, strict=True)
+        rows = [[str(k), str(n), f"{loss:.3f}", "← chosen" * (k == found.context)] for k, n, loss in each]
+        strong = [(r, c) for r, row in enumerate(rows) if row[-1] for c in range(4)]
+        head = ["context", "clients", "loss of its model", ""]
+        console().print(Table("", head, rows, strong=strong).rich())
         typer.echo("loss: mean over the client's training samples\n")
-    view = columns("model", f"accuracy on {held} held out", "loss")
-    shared = "the context's" if found.contexts else "shared"
-    for name, score in ((shared, found.shared), ("personal", found.score)):
-        if score is not None:
-            view.add_row(name, _percent(score.accuracy), f"{score.loss:.3f}")
-    console().print(view)
+    models = {"the context's" if found.contexts else "shared": found.shared, "personal": found.score}
+    rows = [[name, _percent(s.accuracy), f"{s.loss:.3f}"] for name, s in models.items() if s is not None]
+    console().print(Table("", ["model", f"accuracy on {held} held out", "loss"], rows).rich())
     typer.echo("")
 
 
@@ -173,11 +171,11 @@ def _show_folder(written: Exported) -> None:
 
 
 def _show_predictions(found: pd.DataFrame) -> None:
-    from cgpfl.cli.terminal import columns, console
+    from cgpfl.cli.terminal import console
+    from cgpfl.tables import Table
 
-    view = columns(*(str(c) for c in found.columns))
-    for row in found.head(10).to_dict("records"):
-        view.add_row(*(f"{v:.3f}" if c == "probability" else str(v) for c, v in row.items()))
-    console().print(view)
+    first = found.head(10).to_dict("records")
+    rows = [[f"{v:.3f}" if c == "probability" else str(v) for c, v in row.items()] for row in first]
+    console().print(Table("", [str(c) for c in found.columns], rows).rich())
     if len(found) > 10:
         typer.echo(f"the first ten of {len(found):,}; --out FILE.csv keeps all\n")

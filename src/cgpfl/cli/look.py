@@ -31,6 +31,17 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show this method's 
     table(["hyper-parameter", "default", "allowed", "meaning"], facts)
 
 
+@app.command()
+def metrics() -> None:
+    """List what can be measured of clients' models (run --metrics, metrics = [...])."""
+    from cgpfl.cli.terminal import table
+    from cgpfl.metrics import METRICS
+
+    rows = [(m.name, "more" if m.higher else "less", m.help) for m in METRICS.values()]
+    table(["metric", "better", "what it is"], rows)
+    typer.echo("Yours: package.module:Name, a function of (outputs [B, classes], labels [B]) with a value a sample.")
+
+
 def _short(value: object) -> str:
     return str(getattr(value, "name", "") or value)
 

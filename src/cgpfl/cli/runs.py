@@ -29,6 +29,12 @@ Clients = Annotated[int | None, typer.Option(help="Number of clients.")]
 ModelName = Annotated[
     str | None, typer.Option("--model", help="mlr, dnn or cnn.", autocompletion=one_of("mlr", "dnn", "cnn"))
 ]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        help="What is measured, as a,b: accuracy, log-loss, balanced-accuracy, macro-f1, auc, ece, or module:name."
+    ),
+]
 Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
 Devices = Annotated[str | None, typer.Option(help="Devices that share the clients: a number, or all.")]
 Coordinator = Annotated[
@@ -58,6 +64,7 @@ def run(
     clients: Clients = None,
     model: ModelName = None,
     rounds: Rounds = None,
+    metrics: Metrics = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to create (default: runs/DATA-SPLIT-n).")] = None,
     settings: Assignments = None,
@@ -85,7 +92,15 @@ def run(
     wanted = _spread(devices, coordinator, processes, process_id)
     if coordinator is not None and out is None:
         raise CgpflError("--coordinator: needs --out, a folder that all processes see")
-    flags = {"data": data, "split": split, "clients": clients, "model": model, "rounds": rounds, "seed": seed}
+    flags: dict[str, Any] = {
+        "data": data,
+        "split": split,
+        "clients": clients,
+        "model": model,
+        "rounds": rounds,
+        "seed": seed,
+    }
+    flags |= {"metrics": None if metrics is None else [name.strip() for name in metrics.split(",")]}
     flags |= {"devices": wanted}
     values = nested(config, flags, method, DEFAULT_METHODS, settings)
     experiment = from_dict(values, str(config) if config is not None else "command line")
@@ -103,6 +118,7 @@ def compare(
     clients: Clients = None,
     model: ModelName = None,
     rounds: Rounds = None,
+    metrics: Metrics = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of every method (default: 3).")] = None,
     seed: Annotated[int | None, typer.Option(help="The first seed (default: 0).")] = None,
     target: Annotated[
@@ -129,7 +145,15 @@ def compare(
         raise CgpflError("--budget: only goes with --tune")
     if budget is not None and budget < 2:
         raise CgpflError(f"--budget {budget}: must be at least 2")
-    flags = {"data": data, "split": split, "clients": clients, "model": model, "rounds": rounds, "seed": seed}
+    flags: dict[str, Any] = {
+        "data": data,
+        "split": split,
+        "clients": clients,
+        "model": model,
+        "rounds": rounds,
+        "seed": seed,
+    }
+    flags |= {"metrics": None if metrics is None else [name.strip() for name in metrics.split(",")]}
     names = None if methods is None else chosen([name.strip() for name in methods.split(",")])
     values = nested(config, flags, names, chosen(["all"]), settings)
     section = values.setdefault("compare", {})

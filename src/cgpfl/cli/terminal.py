@@ -6,12 +6,15 @@ import io
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
+
+from cgpfl.report.columns import run_table
+from cgpfl.tables import Table
 
 if TYPE_CHECKING:
     from cgpfl.experiment.compared import Compared
@@ -27,14 +30,9 @@ def console() -> Console:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A plain table of text."""
-    view = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for i, column in enumerate(columns):
-        view.add_column(column, no_wrap=i == 0)
-    for row in rows:
-        view.add_row(*row)
+    """A plain table of words."""
     out = console()
-    out.print(view)
+    out.print(Table("", columns, rows, left=range(len(columns))).rich())
     out.print()
 
 
@@ -135,6 +133,7 @@ def evaluation(event: Event) -> None:
     v = event.values
     parts = [f"{event.method:<12} round {event.round:>6}  accuracy {v['accuracy']:6.1%}  loss {v['loss']:.3f}"]
     parts += [f"shared {v['shared_accuracy']:6.1%}"] if "shared_accuracy" in v else []
+    parts += [f"{k} {v[k]:.3f}" for k in v if f"{k}/worst_tenth" in v]
     parts += [f"contexts {v['k']}"] if "k" in v else []
     parts += [f"ARI {v['ari']:.2f}"] if "ari" in v else []
     print("  ".join(parts), flush=True)
@@ -168,25 +167,13 @@ def heading(data: dict[str, Any]) -> str:
     return f"\n{data.get('source', 'data')} split by {data.get('split', 'own')}: {facts}{hidden}"
 
 
-def columns(*names: str) -> Table:
-    """A table of figures under a first column of names."""
-    view = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    view.add_column(names[0], no_wrap=True)
-    for name in names[1:]:
-        view.add_column(name, justify="right", no_wrap=True)
-    return view
-
-
 def show_run(finished: Finished) -> bool:
     """The table of a run."""
     summary = finished.summary
     print(heading(summary["data"]))
-    view = columns("method", "accuracy", "mean", "worst tenth", "contexts", "ARI", "MB up", "seconds")
-    best = max((m["accuracy"]["pooled"] for m in summary["methods"].values() if m["accuracy"]), default=0.0)
-    for label, m in summary["methods"].items():
-        view.add_row(*_row(label, m), style="bold" if m["accuracy"] and m["accuracy"]["pooled"] == best else "")
-    console().print(view)
+    console().print(run_table(summary["methods"], "terminal", summary.get("metrics", {})).rich())
     print("\naccuracy: the clients' own models on their test samples, pooled, last round")
+    print(explained(summary.get("metrics", {})), end="")
     if summary["data"]["true_contexts"]:
         print("ARI: agreement of the contexts found with the hidden ones; 1 = exact, 0 = chance")
     lines = [line for label, m in summary["methods"].items() for line in remarks(label, m)]
@@ -199,6 +186,12 @@ def show_run(finished: Finished) -> bool:
     return len(messages) < len(finished.results)
 
 
+def explained(metrics: Mapping[str, Mapping[str, Any]]) -> str:
+    """What the metrics beside the accuracy are: lines of at most 80 columns."""
+    each = [f"{m['title']}, {'more' if m['higher'] else 'less'} is better: {m['help']}" for m in metrics.values()]
+    return "".join(textwrap.fill(text, 80, subsequent_indent="  ") + "\n" for text in each)
+
+
 def remarks(label: str, method: dict[str, Any]) -> list[str]:
     """What a method's contexts are, where it chose them itself, and its notes: lines of at most 80 columns."""
     contexts = method["contexts"] or {}
@@ -209,16 +202,11 @@ def remarks(label: str, method: dict[str, Any]) -> list[str]:
 
 def show_comparison(compared: Compared) -> bool:
     """The ranked table of a comparison."""
-    from cgpfl.experiment.table import cells
-
     seeds = len(next(iter(compared.runs.values())).seeds)
     print(heading(compared.data))
     for note in compared.notes:
         print(note)
-    view = columns("method", "accuracy", "mean", "worst", "to target", "MB", "grads", "s", "")
-    for i, row in enumerate(compared.table.to_dict("records")):
-        view.add_row(*cells({str(k): v for k, v in row.items()}, i == 0, seeds), style="bold" if i == 0 else "")
-    console().print(view)
+    console().print(compared.shown("terminal").rich())
     print("\naccuracy (%): clients' own models on their test samples, pooled, last round;")
     print(
         f"  mean ± std over {seeds} seed{'s' if seeds > 1 else ''}. mean, worst: over clients, over their worst tenth"
@@ -226,6 +214,7 @@ def show_comparison(compared: Compared) -> bool:
     print(f"to target: rounds until {100 * compared.target:.1f} %. MB: sent and received. grads: of all clients.")
     print("  (what is done once, at a method's start, is not counted)")
     print("s: all seeds together, compilation and search included")
+    print(explained({m.name: m.about() for of in compared.runs.values() for m in of.metrics()}), end="")
     if seeds > 1:
         print(f"≈: not told apart from the best (paired t-test over {seeds} seeds, 5 %)")
     found = {label: runs.contexts() or [] for label, runs in compared.runs.items() if runs.chose}
@@ -256,11 +245,8 @@ def show_paper(made: Made) -> None:
             widest = [max(map(len, column)) + 2 for column in zip(found.columns, *rows, strict=True)]
             if sum(widest) > out.width:  # the page and the CSV have the spread over seeds, too
                 rows = [[cell.partition(" ± ")[0] for cell in row] for row in rows]
-            view = columns(*found.columns)
-            for row in rows:
-                view.add_row(*row)
             print(f"\n{found.title}")
-            out.print(view)
+            out.print(replace(found, rows=rows, strong=[]).rich())
             if found.note:
                 out.print(found.note)
         for verdict in section.verdicts:
@@ -268,13 +254,3 @@ def show_paper(made: Made) -> None:
     for name, why in made.skipped.items():
         print(f"{name} is left out: {why}")
     print(f"\n{made.seconds:.0f} s; everything on one page: {made.folder / 'index.html'}")
-
-
-def _row(label: str, m: dict[str, Any]) -> list[str]:
-    accuracy, contexts = m["accuracy"], m["contexts"]
-    percent = [f"{100 * accuracy[k]:.1f} %" for k in ("pooled", "mean", "worst_tenth")] if accuracy else ["–"] * 3
-    if m["diverged"]:
-        percent[0] = f"diverged ({m['diverged']})"
-    k = "–" if contexts is None else str(contexts["k"])
-    ari = "–" if contexts is None or contexts["ari"] is None else f"{contexts['ari']:.2f}"
-    return [label, *percent, k, ari, f"{m['bytes_up'] / 1e6:.1f}", f"{m['seconds']:.1f}"]

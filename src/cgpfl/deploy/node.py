@@ -9,6 +9,7 @@ from cgpfl.data import FederatedData
 from cgpfl.data.local import files_of, load_local
 from cgpfl.deploy.agreement import EXPERIMENT, Deployment, read_agreement
 from cgpfl.engine.flower.node import Node
+from cgpfl.metrics import measured
 
 _nodes: dict[str, tuple[Any, Node]] = {}
 _data: dict[Any, FederatedData] = {}
@@ -24,7 +25,8 @@ def load_node(facts: dict[str, Any]) -> Node:
     agreed = read_agreement(app / EXPERIMENT)
     method, model = agreed.method(facts["label"]), agreed.model()
     own = _loaded(data, agreed.deploy, agreed.seed)
-    node = Node(method, model, own, int(facts["client"]), agreed.deploy.clients, agreed.seed, Path(facts["state"]))
+    client, place, metrics = int(facts["client"]), Path(facts["state"]), measured(agreed.values.get("metrics", ()))
+    node = Node(method, model, own, client, agreed.deploy.clients, agreed.seed, place, metrics)
     _nodes[facts["label"]] = (as_of, node)
     return node
 

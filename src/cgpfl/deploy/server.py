@@ -29,6 +29,7 @@ from cgpfl.experiment.records import Records, scores
 from cgpfl.experiment.result import Result
 from cgpfl.experiment.run import check_same, fingerprint
 from cgpfl.files import save_arrays, write
+from cgpfl.metrics import measured
 
 EVENTS = "server.jsonl"
 """What happened, a line each, in the run folder."""
@@ -179,6 +180,7 @@ def _run(
         seed=experiment.seed,
         eval_every=engine["eval_every"],
         participation=experiment.participation,
+        metrics=measured(experiment.metrics),
         rules=Rules(deploy.deadline, deploy.minimum, deploy.repeats, deploy.largest),
         tell=events.say,
     )

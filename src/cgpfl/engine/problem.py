@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -44,6 +45,8 @@ class RunSettings:
     """Clients computed at once; 0 = what fits."""
     precision: str = "default"
     """Of the clients' products, see :mod:`cgpfl.engine.precision`."""
+    metrics: Sequence[str] = ()
+    """What else than right answers and the loss is evaluated: names of :mod:`cgpfl.metrics`."""
 
 
 @jax.tree_util.register_dataclass

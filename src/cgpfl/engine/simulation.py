@@ -35,6 +35,7 @@ from cgpfl.engine.problem import (
     with_public,
 )
 from cgpfl.engine.round import State, Static, advance, begin
+from cgpfl.metrics import measured
 from cgpfl.tree import Tree, nbytes
 
 
@@ -93,6 +94,7 @@ class Simulation:
             capacity=record_capacity(plan.rounds, plan.eval_every, data.clients),
             mesh=mesh,
             precision=plan.precision,
+            metrics=measured(plan.metrics),
         )
 
     def start(self) -> State:

@@ -7,6 +7,7 @@ Draws, keys and the order of everything are those of :class:`~cgpfl.engine.simul
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from cgpfl.algorithms import Task
 from cgpfl.algorithms.wrapper import sampler_of
 from cgpfl.engine.blocks import auto_block, client_bytes
 from cgpfl.engine.cache import use_compilation_cache
+from cgpfl.engine.evaluate import pooled
 from cgpfl.engine.precision import computed
 from cgpfl.engine.problem import (
     Arrays,
@@ -38,6 +40,7 @@ from cgpfl.engine.problem import (
 from cgpfl.engine.round import State, Static, clients_work, evaluate
 from cgpfl.engine.simulation import Traffic, traffic_of
 from cgpfl.engine.store import Store
+from cgpfl.metrics import measured
 from cgpfl.tree import Tree, plain, typed, where
 
 EVALUATED = 1024
@@ -204,7 +207,8 @@ class Streamed:
 
     def _program(self, clients: int, drops: bool, plan: RunSettings, size: int) -> Static:
         block = plan.clients_per_block or auto_block(size, clients)
-        return Static(clients, cohort=clients, drops=drops, block=block, capacity=1, precision=plan.precision)
+        alone = Static(clients, cohort=clients, drops=drops, block=block, capacity=1)
+        return alone._replace(precision=plan.precision, metrics=measured(plan.metrics))
 
     def _first(self, keys: Keys) -> tuple[Any, Any]:
         """A client's and the server's first state."""
@@ -260,19 +264,22 @@ class Streamed:
         n, size, blocks = self.data.clients, self._evaluation.clients, []
         for start in range(0, n, size):
             at = np.minimum(np.arange(start, start + size), n - 1)  # the last block repeats the last client
+            arrays = self._part(at, evaluated=True)
+            once = jnp.where(jnp.arange(start, start + size) < n, arrays.test.counts, 0)
+            arrays = dataclasses.replace(arrays, test=arrays.test._replace(counts=once))
             record = host(
                 _evaluate(
-                    *(self.method, self.task, self._part(at, evaluated=True), self.keys, state.server),
+                    *(self.method, self.task, arrays, self.keys, state.server),
                     *(state.clients.take(at), state.clients.known[at], np.int32(t), self._evaluation),
                 )
             )
             blocks.append((record, min(size, n - start)))
-        facts = self.method.report(state.server)
+        facts, metrics = self.method.report(state.server), self._evaluation.metrics
         per_client = {k for k in blocks[0][0] if k == "context" or k not in facts}
-        return {
-            k: np.concatenate([record[k][:kept] for record, kept in blocks]) if k in per_client else v
-            for k, v in blocks[0][0].items()
-        }
+        sums = {f"{m.name}/pooled" for m in metrics}
+        whole = {k: np.concatenate([record[k][:kept] for record, kept in blocks]) for k in per_client - sums}
+        whole |= {k: jax.tree.map(lambda *v: sum(v), *(record[k] for record, _ in blocks)) for k in sums}
+        return host(pooled({k: whole.get(k, v) for k, v in blocks[0][0].items()}, metrics))
 
 
 def _joined(records: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

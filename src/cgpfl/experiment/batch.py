@@ -19,6 +19,7 @@ from cgpfl.experiment.folder import parameters
 from cgpfl.experiment.records import Cost, Records
 from cgpfl.experiment.run import Pace, Progress, Stopped
 from cgpfl.experiment.table import Runs
+from cgpfl.metrics import agreement
 
 
 class Done(NamedTuple):
@@ -137,8 +138,6 @@ def _mean_accuracy(records: Sequence[Records], runs: Sequence[Run]) -> float | N
 
 
 def _ari(records: Records, data: FederatedData) -> float | None:
-    if data.context is None or "context" not in records.values or not records.rounds:
+    if "context" not in records.values or not records.rounds:
         return None
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(data.context, records.values["context"][-1]))
+    return agreement(data.context, records.values["context"][-1])

@@ -25,6 +25,7 @@ from cgpfl.experiment.table import Runs
 from cgpfl.experiment.tune import candidates, space
 from cgpfl.files import write
 from cgpfl.hyper import from_values, hyper, value_of
+from cgpfl.metrics import DEFAULT, Metric, name_of
 from cgpfl.models import Model, as_model
 
 ALWAYS = ("local", "fedavg")
@@ -51,6 +52,7 @@ def compare(
     seeds: int = 3,
     tune: int = 0,
     target: float = 0.0,
+    metrics: Sequence[str | Metric | Callable[[Any, Any], Any]] = DEFAULT,
     out: str | Path,
     on_progress: Callable[[Progress], None] | None = None,
     **settings: Any,
@@ -59,6 +61,7 @@ def compare(
 
     ``methods``: "all", or names; ``{"name": "ditto", "label": "stiff", "prox": 9.0}`` is a method with other settings.
     ``data``: a set's name or a .npz file, or a dictionary with settings of ``[data]`` (source, split, clients, ...).
+    ``metrics``: what is measured, as of :func:`cgpfl.run`.
     ``seeds`` runs of each; ``tune`` settings tried for each on validation samples (0 = as they are);
     further settings are the experiment's (rounds, seed, participation, ...). ``out`` is the folder to create.
     """
@@ -72,6 +75,7 @@ def compare(
         "method": named,
         "compare": {"seeds": seeds, "tune": tune, "target": target},
         **settings,
+        "metrics": [name_of(m) for m in metrics],
     }
     return run_comparison(*from_config(values, "compare"), Path(out), on_progress)
 

@@ -14,6 +14,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import parameters
 from cgpfl.experiment.run import SEAMS, Settings, check_label
 from cgpfl.hyper import from_values, hyper, validate
+from cgpfl.metrics import chosen
 
 DEFAULT_METHODS = ("local", "fedavg", "pfedme", "cgpfl", "cgpfl-heur", "cgpfl-auto")
 
@@ -133,6 +134,7 @@ def from_dict(values: dict[str, Any], where: str) -> Experiment:
         sections["method"] = tuple(Named.parse(m, f"{where}: method {i + 1}") for i, m in enumerate(methods))
     experiment = dataclasses.replace(from_values(Experiment, rest, where), **sections)
     validate(experiment, where)
+    chosen(experiment.metrics)
     experiment.methods()
     return experiment
 

@@ -2,7 +2,7 @@
 
 A callback is any function of one :class:`Event`. The kinds, in the order in which they come:
 
-    opened      the run begins; values: name, seed, rounds, data, model, config (where there is one)
+    opened      the run begins; values: name, seed, rounds, data, model, metrics, config (where there is one)
     started     a method begins, or goes on after ``round``; values: rounds, settings
     evaluated   ``round`` was evaluated; values: its row of history.csv, ari and seconds
     ended       a method is done; values: its entry in summary.json
@@ -26,6 +26,7 @@ from cgpfl.engine.processes import is_first
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import finite, parameters
 from cgpfl.experiment.records import Cost, Records, pull
+from cgpfl.metrics import agreement, measured
 
 if TYPE_CHECKING:
     from cgpfl.data import FederatedData
@@ -65,7 +66,8 @@ def opening(
     """The values of the event "opened"."""
     about = {"name": name, "seed": settings.seed, "rounds": settings.rounds, "data": data.summary()}
     named = {"name": type(model).__name__.lower(), **parameters(model.settings())}
-    return {**about, "model": named, **({} if config is None else {"config": config})}
+    more = {m.name: m.about() for m in measured(settings.metrics)}
+    return {**about, "model": named, "metrics": more, **({} if config is None else {"config": config})}
 
 
 class JsonLines:
@@ -149,10 +151,3 @@ class Teller:
         """The method is done, or diverged."""
         if self.callbacks:
             tell(self.callbacks, Event("ended", self.label, result.rounds, result.summary()))
-
-
-def agreement(truth: np.ndarray, found: np.ndarray) -> float:
-    """Adjusted Rand index of two partitions: 1 = the same, 0 = chance."""
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(truth, found))

@@ -28,6 +28,7 @@ from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.notes import against
 from cgpfl.files import save_arrays, write
 from cgpfl.hyper import parameters as parameters
+from cgpfl.metrics import METRICS
 
 if TYPE_CHECKING:
     from cgpfl.experiment.result import Outcome, Result
@@ -112,7 +113,7 @@ class RunFolder:
 
 def summarise(results: Sequence[Outcome]) -> dict[str, Any]:
     """The content of ``summary.json``."""
-    data = results[0].data
+    data, measured = results[0].data, dict.fromkeys(name for r in results for name in r.summary.get("metrics", {}))
     return {
         "methods": {
             r.label: finite(r.summary | {"notes": [*r.summary["notes"], *against(r, results)]}) for r in results
@@ -120,6 +121,7 @@ def summarise(results: Sequence[Outcome]) -> dict[str, Any]:
         "data": data.summary(),
         "model": {"name": type(results[0].model).__name__.lower(), **results[0].model.settings()},
         "seed": results[0].seed,
+        **({"metrics": {name: METRICS[name].about() for name in measured}} if measured else {}),
     }
 
 

@@ -16,9 +16,10 @@ from cgpfl.contexts import membership, spreading, transition
 from cgpfl.data import FederatedData
 from cgpfl.engine import Engine, State
 from cgpfl.experiment.folder import parameters
-from cgpfl.experiment.notebook import as_html
 from cgpfl.experiment.records import Cost, Records, pull, scores
+from cgpfl.metrics import METRICS, agreement
 from cgpfl.report.choice import Choice, measured
+from cgpfl.report.columns import run_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +36,7 @@ class Contexts(Choice):
     @property
     def ari(self) -> float | None:
         """Adjusted Rand index against the true contexts: 1 = the same partition, 0 = chance."""
-        if self.truth is None:
-            return None
-        from sklearn.metrics import adjusted_rand_score
-
-        return float(adjusted_rand_score(self.truth, self.assignment))
+        return agreement(self.truth, self.assignment)
 
     def P(self, e: int = -1) -> np.ndarray:
         """P^t ``[N, K]`` at evaluation ``e``."""
@@ -141,6 +138,13 @@ class Result:
         return scores(values[-1], self.data.test.counts)
 
     @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Every metric that was measured, after the last round: pooled, mean, worst_tenth, std."""
+        counted = [m for m in METRICS.values() if m.recorded]
+        found = {m.name: self.records.scores(m, self.data.test.counts) for m in (*counted, *self.records.metrics())}
+        return {name: scores for name, scores in found.items() if scores is not None}
+
+    @property
     def accuracy(self) -> float:
         """Pooled test accuracy of the personal models after the last round (NaN if nothing was recorded)."""
         return float("nan") if self.scores is None else self.scores["pooled"]
@@ -185,7 +189,8 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """The method's entry in ``summary.json``."""
-        contexts = self.contexts
+        contexts, measured = self.contexts, self.metrics
+        more = {m.name: measured[m.name] for m in self.records.metrics() if m.name in measured}
         found: dict[str, Any] | None = None
         if contexts is not None:
             found = {"k": contexts.k, "ari": contexts.ari, "assignment": contexts.assignment.tolist()}
@@ -193,12 +198,13 @@ class Result:
         return {
             "accuracy": self.scores,
             "shared_accuracy": self.shared_scores,
+            **({"metrics": more} if more else {}),
             "contexts": found,
             "rounds": self.rounds,
             "diverged": self.diverged,
             **self.cost.after(self.rounds, int(self.state.answers)),
             "seconds": round(self.seconds, 3),
-            "notes": [] if contexts is None else contexts.edges(),
+            "notes": [*self.records.undefined(), *([] if contexts is None else contexts.edges())],
         }
 
     def outcome(self) -> Outcome:
@@ -232,13 +238,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """The same as a table, for notebooks."""
-        found, s = self.contexts, self.scores
-        figures = ["–"] * 3 if s is None else [f"{100 * s[name]:.1f} %" for name in ("pooled", "mean", "worst_tenth")]
-        if self.diverged:
-            figures[0] = f"diverged ({self.diverged})"
-        k = "–" if found is None else str(found.k)
-        ari = "–" if found is None or found.ari is None else f"{found.ari:.2f}"
-        head = ["method", "accuracy", "mean", "worst tenth", "contexts", "ARI", "rounds"]
+        found, about = self.contexts, {m.name: m.about() for m in self.records.metrics()}
         notes = [] if self.message is None else [self.message]
         notes += [] if found is None else [found.describe(), *found.edges()]
-        return as_html(head, [[self.label, *figures, k, ari, str(self.rounds)]], notes)
+        return run_table({self.label: self.summary()}, "table", about).notebook(notes)

@@ -27,6 +27,7 @@ from cgpfl.experiment.folder import RunFolder, parameters
 from cgpfl.experiment.records import Records
 from cgpfl.experiment.result import Result
 from cgpfl.hyper import component, from_values, hyper, normalised
+from cgpfl.metrics import DEFAULT, chosen, name_of
 from cgpfl.models import as_model
 from cgpfl.rounds import MEANS, OUTGOING, SAMPLERS, SGD, Mean, Outgoing, Sampler, Uniform, WeightedMean
 
@@ -34,7 +35,7 @@ PLACE = ("devices", "store")
 """Settings that say where a run is computed."""
 SEAMS = ("sampler", "outgoing", "mean")
 """Settings that are rules of a round: they go around every method (see :class:`~cgpfl.algorithms.wrapper.Seamed`)."""
-UNSAID = {"precision": "default"}
+UNSAID: dict[str, Any] = {"precision": "default", "metrics": list(DEFAULT)}
 """Settings that a fingerprint leaves out at these values: runs made before there was a choice stay the same."""
 BLOCK_SECONDS = 1.0
 """How long a block of rounds should take: often enough for progress and Ctrl-C, rare enough to cost nothing."""
@@ -98,6 +99,7 @@ class Settings:
     devices: int | str = hyper("auto", "devices that share the clients", kind=int, low=1, words=("auto", "all"))
     store: str = hyper("auto", "where personal states are between rounds", words=("auto", "device", "host", "disk"))
     precision: str = hyper("default", "of the clients' matrix products; default = JAX's own", words=PRECISIONS)
+    metrics: tuple[str, ...] = hyper(DEFAULT, "what is measured of clients' models", kind=tuple, labels=str)
     sampler: Sampler = component(Uniform(), "who is asked in a round", SAMPLERS)  # noqa: RUF009
     outgoing: tuple[Outgoing, ...] = component((), "what becomes of an update before it leaves", OUTGOING, many=True)
     mean: Mean = component(WeightedMean(), "how uploads become a mean", MEANS)  # noqa: RUF009
@@ -107,6 +109,7 @@ class Settings:
         others = (*PLACE, *SEAMS)
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings) if f.name not in others}
         values["eval_every"] = self.eval_every or max(1, self.rounds // 100)
+        values["metrics"] = list(self.metrics)
         return {name: value for name, value in values.items() if UNSAID.get(name) != value}
 
     def seams(self) -> dict[str, Any]:
@@ -141,8 +144,9 @@ def run(
     answer. ``clients_per_block``: clients computed at once (0 = what fits). ``devices``: how many share the
     clients, "all", or "auto": one, or a CPU's cores if that is faster. ``store``: where personal states are
     between rounds: "device", "host", "disk" (a file in ``out``), or "auto". ``precision``: of the clients'
-    matrix products, "float32", "tf32", "bfloat16", or "default": JAX's own. ``sampler``: who is asked; ``outgoing``:
-    what becomes of updates before they leave a client; ``mean``: how uploads become a mean (:mod:`cgpfl.rounds`).
+    matrix products, "float32", "tf32", "bfloat16", or "default": JAX's own. ``metrics``: what is measured, by name or
+    yours (see :func:`cgpfl.metrics.get_metric`). ``sampler``: who is asked; ``outgoing``: what becomes of updates
+    before they leave a client; ``mean``: how uploads become a mean (:mod:`cgpfl.rounds`).
     ``out``: a run folder, with checkpoints;
     with ``resume=True`` a run there is continued. ``on_progress`` is called after every block; ``callbacks`` with
     every :class:`~cgpfl.experiment.events.Event`.
@@ -153,7 +157,10 @@ def run(
     >>> result.contexts.k
     4
     """
+    if "metrics" in settings:
+        settings["metrics"] = [name_of(m) for m in settings["metrics"]]
     how = from_values(Settings, settings, "run")
+    chosen(how.metrics)
     built = as_model(model, data.shape, data.classes)
     method = checked(get_method(method) if isinstance(method, str) else method, data, how)
     check_start([method], data, built)

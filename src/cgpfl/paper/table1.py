@@ -9,14 +9,16 @@ import numpy as np
 
 from cgpfl.experiment.compare import explain
 from cgpfl.experiment.table import Runs
+from cgpfl.files import save_csv
 from cgpfl.paper.cells import Cell
 from cgpfl.paper.draw import COLOUR, NAMES, panels, save
 from cgpfl.paper.plan import NotRunError, Part, Plan, percent, shown
 from cgpfl.paper.published import TABLE_1, table_1
 from cgpfl.paper.readings import FIRST, READINGS, TUNED, table_1_cell, table_seeds
-from cgpfl.paper.section import Figure, Section, Table, Verdict, grade, save_csv
+from cgpfl.paper.section import Figure, Section, Verdict, grade
 from cgpfl.paper.settings import Setting
 from cgpfl.paper.tuning import HELD_OUT, OURS, SEED, SYMBOLS, choice, tuned_labels, words
+from cgpfl.tables import Table
 
 ROWS = ("local", "fedavg", "ifca", "l2sgd", "apfl", "pfedme", "per-fedavg", "ditto", "cgpfl-4", "cgpfl-heur")
 """Of Table 1; local training, first, is not in the paper's."""

@@ -8,7 +8,7 @@ answer was refused, has weight 0 and goes on from the state it had, as in a simu
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ import numpy as np
 from cgpfl.algorithms import Cohort
 from cgpfl.algorithms.wrapper import sampler_of
 from cgpfl.engine.cache import use_compilation_cache
-from cgpfl.engine.evaluate import evaluate_message
+from cgpfl.engine.evaluate import evaluate_message, over_clients, pooled
 from cgpfl.engine.flower.orders import Order, RefusedError
 from cgpfl.engine.flower.wire import pack, unpack
 from cgpfl.engine.problem import (
@@ -35,6 +35,7 @@ from cgpfl.engine.problem import (
 )
 from cgpfl.engine.simulation import Traffic
 from cgpfl.errors import LostError
+from cgpfl.metrics import Metric
 from cgpfl.tree import all_finite, nbytes
 
 
@@ -46,7 +47,7 @@ class Answer:
     samples: int
     tests: int
     anew: bool
-    metrics: dict[str, float]
+    metrics: Mapping[str, float | Sequence[float]]
     upload: Callable[[Any], dict[str, np.ndarray]]
     """The named arrays, given the form they must have."""
 
@@ -125,12 +126,14 @@ class Coordinator:
         seed: int = 0,
         eval_every: int = 1,
         participation: float = 1.0,
+        metrics: tuple[Metric, ...] = (),
         rules: Rules | None = None,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         use_compilation_cache()
         self.method, self.rounds, self.eval_every = method, rounds, eval_every
         self.clients, self.shape, self.rules, self.tell = clients, shape, rules or Rules(), tell
+        self.metrics = metrics
         self.keys = keys_of(seed)
         self.task = make_task(model, self.keys, clients)
         self.cohort = cohort_size(participation, clients)
@@ -159,16 +162,16 @@ class Coordinator:
         return jax.eval_shape(one, self.task, self.message_like, self.keys.setup)
 
     @cached_property
-    def metric_names(self) -> list[str]:
-        """What an evaluation measures."""
+    def measures(self) -> dict[str, Any]:
+        """What an evaluation measures, as forms."""
 
         def one(task: Any, message: Any, key: Any) -> Any:
             part = Part(jnp.zeros(1, jnp.int32), jnp.int32(1))
             client, parts = self.method.init_client(task, key), (part, part, None)
             keys = client_keys(round_keys(self.keys, 0), jnp.int32(0))
-            return evaluate_message(self.method, task, self._somebody, message, client, parts, keys)
+            return evaluate_message(self.method, task, self._somebody, message, client, parts, keys, self.metrics)
 
-        return sorted(jax.eval_shape(one, self.task, self.message_like, self.keys.setup))
+        return jax.eval_shape(one, self.task, self.message_like, self.keys.setup)
 
     @property
     def _somebody(self) -> Arrays:
@@ -268,7 +271,7 @@ class Coordinator:
                     if not 1 <= now < 2**31 // self.clients or (was and was != now):
                         raise RefusedError(f"says it has {now} {name} samples" + (f", before {was}" if was else ""))
                 if order.evaluate >= 0:
-                    _check_metrics(answer, self.metric_names)
+                    _check_metrics(answer, self.measures)
                 if order.train >= 0:
                     uploads[i] = unpack(answer.upload(self.upload_like), self.upload_like, self.rules.largest)
                 good[i] = answer
@@ -292,20 +295,38 @@ class Coordinator:
         return _AGGREGATE(self.method, state.server, stacked, of, key)
 
     def _record(self, state: ServerState, good: Mapping[int, Answer]) -> dict[str, np.ndarray]:
-        each = {name: np.full(self.clients, np.nan, np.float32) for name in self.metric_names}
+        each = {name: np.full((self.clients, _size(like)), np.nan) for name, like in self.measures.items()}
         for i, answer in good.items():
             for name, value in answer.metrics.items():
                 each[name][i] = value
+        record: dict[str, Any] = {name: values[:, 0].astype(np.float32) for name, values in each.items()}
+        for m in self.metrics:
+            leaves, form = jax.tree.flatten(self.measures[m.name])
+            parts = np.split(np.nan_to_num(each[m.name]), np.cumsum([leaf.size for leaf in leaves])[:-1], axis=1)
+            shaped = [p.reshape(-1, *leaf.shape).astype(leaf.dtype) for p, leaf in zip(parts, leaves, strict=True)]
+            record[m.name] = jax.tree.unflatten(form, shaped)
+        record = {k: np.asarray(v) for k, v in pooled(over_clients(record, self.metrics), self.metrics).items()}
+        for m in self.metrics:  # of who was not heard nothing is known
+            record[m.name] = np.where(np.isnan(each[m.name][:, 0]), np.nan, record[m.name])
         report = {name: np.asarray(value) for name, value in self.method.report(state.server).items()}
-        return {**each, **report, "answers": np.asarray(state.answers, np.int32)}
+        return {**record, **report, "answers": np.asarray(state.answers, np.int32)}
 
 
-def _check_metrics(answer: Answer, names: list[str]) -> None:
-    if sorted(answer.metrics) != names:
-        raise RefusedError(f"has measured {', '.join(sorted(answer.metrics)) or 'nothing'}, not {', '.join(names)}")
-    for name, value in answer.metrics.items():
-        if not np.isfinite(value):
+def _size(like: Any) -> int:
+    """Numbers in a tree of this form."""
+    return sum(leaf.size for leaf in jax.tree.leaves(like))
+
+
+def _check_metrics(answer: Answer, measures: Mapping[str, Any]) -> None:
+    found, names = sorted(answer.metrics), sorted(measures)
+    if found != names:
+        raise RefusedError(f"has measured {', '.join(found) or 'nothing'}, not {', '.join(names)}")
+    values = {name: np.atleast_1d(value) for name, value in answer.metrics.items()}
+    for name, value in values.items():
+        if value.size != _size(measures[name]):
+            raise RefusedError(f"{name} has {value.size} numbers, not {_size(measures[name])}")
+        if not np.isfinite(value).all():
             raise RefusedError(f"{name} is not finite")
-    for name in ("correct", "shared_correct"):
-        if not 0 <= answer.metrics.get(name, 0) <= answer.tests:
-            raise RefusedError(f"{name} is {answer.metrics[name]:g} of {answer.tests}")
+    for name in values.keys() & {"correct", "shared_correct"}:
+        if not 0 <= values[name][0] <= answer.tests:
+            raise RefusedError(f"{name} is {values[name][0]:g} of {answer.tests}")

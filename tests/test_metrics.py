@@ -250,8 +250,8 @@ def test_own_metrics_are_found():
     ("what", "said"),
     [
         ("f1", "no metric 'f1'; there are accuracy, log-loss"),
-        ("no.module:x", "metric 'no.module:x': cannot be imported"),
-        ("math:nothing", "metric 'math:nothing': cannot be imported"),
+        ("no.module:x", "metric no.module:x: module no.module cannot be imported"),
+        ("math:nothing", "metric math:nothing: math has no nothing"),
         (3, "metric 3: must be a Metric or a function"),
         (dataclasses.replace(SPREAD, name="mean"), "metric 'mean': this name is taken"),
         (dataclasses.replace(SPREAD, name="auc"), "metric 'auc': this name is taken"),

@@ -9,7 +9,6 @@ reports and nodes read this, too.
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from cgpfl.errors import CgpflError
+from cgpfl.registry import Registry
 
 Sums = Any
 """A pytree of arrays that may be added up."""
@@ -149,37 +149,35 @@ def _miscalibration(sums: Sums) -> Any:
 
 
 OVER = "over the classes among the client's test samples"
-METRICS = {
-    m.name: m
-    for m in (
-        Metric("accuracy", _correct, ratio, "accuracy", "share of right answers", recorded="correct"),
-        Metric(
-            *("log-loss", _entropy, ratio, "log-loss", "mean cross-entropy of the true class, in nats"),
-            percent=False,
-            higher=False,
-            recorded="loss",
-        ),
-        Metric("balanced-accuracy", _answers, _recall, "balanced accuracy", f"mean recall {OVER}"),
-        Metric(
-            *("macro-f1", _answers, _f1, "macro F1"),
-            f"mean F1 {OVER}; an answer of any other class is a wrong one and no more",
-        ),
-        Metric(
-            *("auc", _ranks, _auc, "AUC"),
-            "area under the ROC curve, mean of one class against the rest, over classes with samples of both; not "
-            f"defined for a client with one class. Scores log(p/(1 − p)) in one of {RANKS} bins are ties: off by at "
-            "most half the share of pairs that share a bin",
-        ),
-        Metric(
-            *("ece", _levels, _miscalibration, "calibration error"),
-            f"expected calibration error: |confidence − accuracy| in {LEVELS} equal bins of confidence, weighted by "
-            "samples",
-            higher=False,
-        ),
-    )
-}
+_ROWS = (
+    Metric("accuracy", _correct, ratio, "accuracy", "share of right answers", recorded="correct"),
+    Metric(
+        *("log-loss", _entropy, ratio, "log-loss", "mean cross-entropy of the true class, in nats"),
+        percent=False,
+        higher=False,
+        recorded="loss",
+    ),
+    Metric("balanced-accuracy", _answers, _recall, "balanced accuracy", f"mean recall {OVER}"),
+    Metric(
+        *("macro-f1", _answers, _f1, "macro F1"),
+        f"mean F1 {OVER}; an answer of any other class is a wrong one and no more",
+    ),
+    Metric(
+        *("auc", _ranks, _auc, "AUC"),
+        "area under the ROC curve, mean of one class against the rest, over classes with samples of both; not "
+        f"defined for a client with one class. Scores log(p/(1 − p)) in one of {RANKS} bins are ties: off by at "
+        "most half the share of pairs that share a bin",
+    ),
+    Metric(
+        *("ece", _levels, _miscalibration, "calibration error"),
+        f"expected calibration error: |confidence − accuracy| in {LEVELS} equal bins of confidence, weighted by "
+        "samples",
+        higher=False,
+    ),
+)
+METRICS = Registry("metric", {m.name: m for m in _ROWS})
 """By name."""
-SHIPPED = tuple(METRICS)
+SHIPPED = tuple(METRICS.ours)
 DEFAULT = ("accuracy", "log-loss")
 """What is measured where nothing is said."""
 TAKEN = (
@@ -211,11 +209,7 @@ def get_metric(what: str | Metric | Callable[[Any, Any], Any]) -> Metric:
     Yours may be given as ``package.module:Name``, too, and is known by its name from then on.
     """
     if isinstance(what, str):
-        if what in METRICS:
-            return METRICS[what]
-        if ":" not in what:
-            raise CgpflError(f"no metric {what!r}; there are {', '.join(METRICS)}, and package.module:Name for yours")
-        what = _imported(what)
+        what = METRICS.find(what)
     if isinstance(what, Metric):
         found = what
     elif callable(what):
@@ -231,14 +225,6 @@ def get_metric(what: str | Metric | Callable[[Any, Any], Any]) -> Metric:
 
 
 _wrapped: dict[Any, Metric] = {}
-
-
-def _imported(name: str) -> Any:
-    module, _, place = name.partition(":")
-    try:
-        return getattr(importlib.import_module(module), place)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise CgpflError(f"metric {name!r}: cannot be imported ({error})") from error
 
 
 def name_of(what: str | Metric | Callable[[Any, Any], Any]) -> str:

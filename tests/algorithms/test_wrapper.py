@@ -46,7 +46,7 @@ def test_settings_reach_the_method_inside():
     assert replace(Doubled(), parameters(method)) == method
     with pytest.raises(CgpflError, match=r"no hyper-parameter 'prx'; it has rate, local_rounds"):
         replace(method, {"method.prx": 3})
-    with pytest.raises(CgpflError, match=r"method.prox = -1.0: must be a number >= 0"):
+    with pytest.raises(CgpflError, match=r"ditto.method: prox = -1.0: must be a number >= 0"):
         replace(method, {"method.prox": -1})
 
 

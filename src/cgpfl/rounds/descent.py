@@ -16,6 +16,7 @@ from jax import Array
 
 from cgpfl.hyper import algorithm, hyper
 from cgpfl.registry import Registry, imported
+from cgpfl.rounds.outgoing import norm
 from cgpfl.tree import Tree, axpy
 
 SCHEDULES = ("constant", "linear", "cosine")
@@ -57,8 +58,8 @@ class Descent:
     ) -> tuple[Tree, Any]:
         """One step; ``progress`` in [0, 1) is how much of the round's steps has been taken."""
         if not isinstance(self.clip, str):
-            norm = optax.global_norm(gradient)
-            shrink = jnp.where(norm > self.clip, self.clip / jnp.maximum(norm, 1e-30), 1.0)
+            length = norm(gradient)
+            shrink = jnp.where(length > self.clip, self.clip / jnp.maximum(length, 1e-30), 1.0)
             gradient = jax.tree.map(lambda g: shrink * g, gradient)
         rule = self.transform()
         if rule is not None:

@@ -28,7 +28,7 @@ class Known(NamedTuple):
 
 @algorithm
 class Sampler:
-    """A rule for who is asked. A subclass writes ``priority``: the ``size`` clients with the largest are asked."""
+    """A rule for who is asked. A subclass writes ``choose``."""
 
     name = ""
     by_size = False
@@ -36,15 +36,15 @@ class Sampler:
     by_loss = False
     """Whether it looks at losses; clients then send theirs with each upload."""
 
-    def priority(self, key: Array, t: Array | int, known: Known) -> Array:
-        """``[N]``; ``key`` and ``t`` (from 0) are the round's."""
-        raise TypeError(f"{type(self).__name__} defines no priority")
+    def choose(self, key: Array, t: Array | int, known: Known, size: int) -> Array:
+        """Positions ``[size]`` of different clients, fewer than all; ``key`` and ``t`` (from 0) are the round's."""
+        raise TypeError(f"{type(self).__name__} defines no choose")
 
     def draw(self, key: Array, t: Array | int, known: Known, size: int) -> Array:
-        """Positions ``[size]`` of those who are asked, in the order of their ids."""
+        """Positions ``[size]`` of those who are asked, in the order of their ids; all, as they are held."""
         if size == known.ids.shape[0]:
             return jnp.arange(size)
-        chosen = jax.lax.top_k(self.priority(key, t, known), size)[1]
+        chosen = self.choose(key, t, known, size)
         return chosen[jnp.argsort(known.ids[chosen])]
 
 
@@ -59,9 +59,9 @@ class Uniform(Sampler):
 
     name = "uniform"
 
-    def priority(self, key: Array, t: Array | int, known: Known) -> Array:
-        """A uniform draw."""
-        return -uniforms(key, known.ids)
+    def choose(self, key: Array, t: Array | int, known: Known, size: int) -> Array:
+        """Those with the smallest of uniform draws."""
+        return jax.lax.top_k(-uniforms(key, known.ids), size)[1]
 
 
 @algorithm
@@ -73,10 +73,10 @@ class BySize(Sampler):
 
     power: float = hyper(1.0, "of the number of samples: 0 = uniform, 1 = in proportion", low=0, high=10)
 
-    def priority(self, key: Array, t: Array | int, known: Known) -> Array:
-        """The logarithm of the weight and Gumbel noise: the largest are such a draw."""
+    def choose(self, key: Array, t: Array | int, known: Known, size: int) -> Array:
+        """The largest of logarithms of the weights with Gumbel noise: such a draw."""
         noise = jax.vmap(lambda i: jax.random.gumbel(jax.random.fold_in(key, i)))(known.ids)
-        return self.power * jnp.log(jnp.maximum(known.samples, 1).astype(jnp.float32)) + noise
+        return jax.lax.top_k(self.power * jnp.log(jnp.maximum(known.samples, 1).astype(jnp.float32)) + noise, size)[1]
 
 
 @algorithm
@@ -85,14 +85,13 @@ class RoundRobin(Sampler):
 
     name = "round-robin"
 
-    def draw(self, key: Array, t: Array | int, known: Known, size: int) -> Array:
+    def choose(self, key: Array, t: Array | int, known: Known, size: int) -> Array:
         """The ``size`` clients that follow those of the round before."""
         clients = known.ids.shape[0]
         order = jnp.argsort(known.ids)
         # t·size mod N without overflow, whatever the round
         first = (jnp.asarray(t, jnp.int32) % clients) * size % clients
-        places = order[(first + jnp.arange(size)) % clients]
-        return places[jnp.argsort(known.ids[places])]
+        return order[(first + jnp.arange(size)) % clients]
 
 
 @algorithm
@@ -104,18 +103,13 @@ class ByLoss(Sampler):
 
     candidates: float = hyper(2.0, "candidates for each place", low=1)
 
-    def draw(self, key: Array, t: Array | int, known: Known, size: int) -> Array:
+    def choose(self, key: Array, t: Array | int, known: Known, size: int) -> Array:
         """Those of the candidates with the largest losses; who never answered comes first."""
-        clients = known.ids.shape[0]
-        if size == clients:
-            return jnp.arange(size)
         draws = uniforms(key, known.ids)
         rank = jnp.argsort(jnp.argsort(draws))
-        candidate = rank < jnp.clip(jnp.round(self.candidates * size), size, clients)
+        candidate = rank < jnp.maximum(jnp.round(self.candidates * size), size)
         # Of equals, as before the first answers, those that were drawn first.
-        order = jnp.lexsort((draws, -known.losses, ~candidate))
-        chosen = order[:size]
-        return chosen[jnp.argsort(known.ids[chosen])]
+        return jnp.lexsort((draws, -known.losses, ~candidate))[:size]
 
 
 SAMPLERS = Registry(

@@ -54,7 +54,7 @@ def test_every_method_has_equally_many_settings():
     [
         ("mnist-mlr", (0.06, 0.1, 0.3, 0.6, 1.0), (0.005, 0.02, 0.05, 0.1)),
         ("fmnist-dnn", (0.06, 0.1, 0.3, 0.6, 1.0), (0.005, 0.02, 0.05, 0.1)),
-        ("cifar10-cnn", (0.1, 0.3, 0.36, 0.6, 1.0), (0.01, 0.03, 0.1)),
+        ("cifar10-cnn", (0.1, 0.3, 0.36, 0.6, 1.0), (0.01, 0.03, 0.06, 0.1)),
     ],
 )
 def test_the_family_has_a_grid_of_both_rates(name, contexts, etas):

@@ -97,7 +97,7 @@ CNN: dict[str, Any] = {
     "lr": 0.03,
     "adapt_rate": 0.03,
     "context_rates": (0.1, 0.3, 0.36, 0.6, 1.0),
-    "etas": (0.01, 0.03, 0.1),
+    "etas": (0.01, 0.03, 0.06, 0.1),
     "tune_rounds": 100,
     "first_seeds": 1,
     "evaluations": 4,

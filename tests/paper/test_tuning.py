@@ -45,7 +45,7 @@ def test_every_method_has_equally_many_settings():
         values = grid(setting, label)
         assert len(values) == setting.budget
         assert len({tuple(v.items()) for v in values}) == setting.budget  # all different
-    assert [s.budget for s in FULL.values()] == [20, 20, 20, 20, 15]
+    assert [s.budget for s in FULL.values()] == [20, 20, 20, 20, 20]
     assert {s.budget for s in settings(quick=True).values()} == {4}
 
 
@@ -83,7 +83,7 @@ def test_competitors_with_two_rates():
     assert {v["personal_rate"] for v in ditto} == {0.005, 0.02, 0.05, 0.1}
     assert len({v["rate"] for v in ditto}) == 5
     meta = grid(FULL["cifar10-cnn"], "per-fedavg")
-    assert (len({v["rate"] for v in meta}), len({v["adapt_rate"] for v in meta})) == (5, 3)
+    assert (len({v["rate"] for v in meta}), len({v["adapt_rate"] for v in meta})) == (5, 4)
     for setting in FULL.values():
         for v in grid(setting, "l2sgd"):
             assert v["rate"] * PROX / v["coin"] <= 0.5  # else it overshoots
@@ -104,7 +104,7 @@ def test_every_setting_that_is_tried_may_be_run_and_one_program_serves_all():
 
 def test_rates_are_chosen_on_a_seed_of_its_own_with_samples_held_out():
     cells = [c for s in FULL.values() for label in tuned_labels(s) for c in tuning_cells(s, label)]
-    assert len({c.name for c in cells}) == len(cells) == (4 * 20 + 15) * len(tuned_labels(FULL["mnist-mlr"]))
+    assert len({c.name for c in cells}) == len(cells) == 5 * 20 * len(tuned_labels(FULL["mnist-mlr"]))
     assert {c.seeds for c in cells} == {(100,)}
     assert all(re.fullmatch(r"[a-z0-9./-]+", c.name) for c in cells)
     for name, setting in FULL.items():

@@ -35,7 +35,7 @@ def test_plain_steps():
 
 def test_momentum():
     # g = 1: u = 1, w = 0.5; g = 0.5: u = 0.5·1 + 0.5 = 1, w = 0
-    assert end(Momentum(momentum=0.5)) == pytest.approx(0.0)
+    assert end(Momentum(momentum=0.5)) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_adam_takes_steps_of_its_rate_at_first():

@@ -164,6 +164,21 @@ class Task:
         """∇f of any other function of the parameters."""
         return jax.grad(f)(params)
 
+    def proximal_steps(
+        self, params: Tree, anchor: Tree, batch: Batch, prox: Array | float, rate: Array | float, steps: int
+    ) -> Tree:
+        """``steps`` times θ ← θ − η(∇f_i(θ) + λ(θ − anchor)) on one minibatch; a model may know a shorter way."""
+        shortcut = getattr(self.model, "proximal_steps", None)
+        found = None if shortcut is None else shortcut(params, anchor, batch, prox, rate, steps)
+        if found is not None:
+            return found
+
+        def step(theta: Tree, _: None) -> tuple[Tree, None]:
+            g = self.grad(theta, batch)
+            return jax.tree.map(lambda t, g, w: -rate * (g + prox * (t - w)) + t, theta, g, anchor), None
+
+        return jax.lax.scan(step, params, None, length=steps)[0]
+
 
 @runtime_checkable
 class Algorithm(Protocol):

@@ -35,7 +35,6 @@ from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
 from cgpfl.algorithms.groups import group_step
-from cgpfl.algorithms.moreau import pays, steps_by_products, steps_one_by_one
 from cgpfl.algorithms.steps import over_batches
 from cgpfl.batch import Batch
 from cgpfl.contexts import Evidence, add, cross_fit, match, no_evidence, placed
@@ -197,8 +196,7 @@ class CGPFLAuto(Method):
 
         def local_round(state: tuple[Tree, Tree], batch: Batch) -> tuple[Tree, Tree]:
             omega, theta = state
-            steps = steps_by_products if pays(task.model, omega, batch, self.inner_steps) else steps_one_by_one
-            omega = steps(task, omega, omega, batch, 0.0, rate, self.inner_steps)
+            omega = task.proximal_steps(omega, omega, batch, 0.0, rate, self.inner_steps)
             moved = axpy(-self.personal_rate, task.grad(theta, batch), theta)
             theta = jax.tree.map(lambda t, w: (1.0 - pull) * t + pull * w, moved, message.model)
             return omega, theta

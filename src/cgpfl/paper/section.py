@@ -25,7 +25,6 @@ class Table:
     """Cells (row, column) that stand out."""
 
     def markdown(self) -> str:
-        """As Markdown."""
         strong = {(r, c) for r, c in self.strong}
         lines = [f"**{self.title}**", "", "| " + " | ".join(self.columns) + " |"]
         lines.append("|---|" + "--:|" * (len(self.columns) - 1))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cgpfl.cli.app import app, grouped, page
-from cgpfl.cli.runs import Clients, Config, Problem, free_folder, nested
+from cgpfl.cli.runs import Clients, Config, ProblemOptions, free_folder, nested
 from cgpfl.errors import CgpflError, LostError
 
 deploy_app = typer.Typer(help="Real nodes, over Flower: TLS, authentication, faults.", no_args_is_help=True)
@@ -43,7 +43,7 @@ def init(
     classes: Annotated[int | None, typer.Option(help="Number of classes, with --shape.")] = None,
     method: Methods = None,
     *,
-    problem: Problem,
+    problem: ProblemOptions,
 ) -> None:
     """Write a Flower app from an experiment: configuration, certificates, nginx, systemd units.
 
@@ -74,7 +74,7 @@ def up(
     out: Out = None,
     check: Annotated[bool, typer.Option("--check", help="Then simulate the same and compare.")] = False,
     *,
-    problem: Problem,
+    problem: ProblemOptions,
 ) -> None:
     """Try a deployment on this machine: SuperLink and SuperNodes as processes, over TLS, nodes authenticated.
 

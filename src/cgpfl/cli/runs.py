@@ -25,7 +25,7 @@ Clients = Annotated[int | None, typer.Option(help="Number of clients.")]
 
 
 @dataclass(frozen=True)
-class Problem:
+class ProblemOptions:
     """What is learned, and on which data."""
 
     data: Annotated[str | None, typer.Option(help="A data set's name or a .npz file with x and y.")] = None
@@ -47,7 +47,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Hardware:
+class HardwareOptions:
     """Devices and processes that share the clients."""
 
     devices: Annotated[str | None, typer.Option(help="Devices that share the clients: a number, or all.")] = None
@@ -76,7 +76,7 @@ class Hardware:
 
 
 @dataclass(frozen=True)
-class Telling:
+class TellingOptions:
     """Who is told what happens."""
 
     track: Annotated[
@@ -106,9 +106,9 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to create (default: runs/DATA-SPLIT-n).")] = None,
     *,
-    problem: Problem,
-    hardware: Hardware,
-    telling: Telling,
+    problem: ProblemOptions,
+    hardware: HardwareOptions,
+    telling: TellingOptions,
 ) -> None:
     """Run methods on a federation, once.
 
@@ -155,7 +155,7 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Folder to create (default: runs/compare-DATA-SPLIT-n).")] = None,
     quiet: Quiet = False,
     *,
-    problem: Problem,
+    problem: ProblemOptions,
 ) -> None:
     """Compare methods over several seeds: one ranked table, with plots.
 
@@ -188,8 +188,8 @@ def compare(
 @grouped
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a comparison's.")],
-    hardware: Hardware,
-    telling: Telling,
+    hardware: HardwareOptions,
+    telling: TellingOptions,
 ) -> None:
     """Continue a run that was stopped; the result is that of a run never stopped.
 
@@ -207,7 +207,7 @@ def resume(
         return
     if telling.track or verbose:
         raise CgpflError("--track, --verbose: not of a comparison, whose seeds run at once")
-    if hardware != Hardware():
+    if hardware != HardwareOptions():
         raise CgpflError("--devices, --coordinator: a comparison runs on one device")
     go(lambda tell: resume_comparison(folder, tell), folder, quiet=quiet)
 

@@ -38,7 +38,6 @@ class Cell(NamedTuple):
     seeds: tuple[int, ...]
 
     def file(self, out: Path) -> Path:
-        """Where it is kept."""
         return out / "cells" / self.problem / f"{self.method}.{self.seeds[0]}-{self.seeds[-1]}.json"
 
 

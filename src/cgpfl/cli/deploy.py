@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cgpfl.cli.app import app, page
-from cgpfl.cli.runs import Assignments, Clients, Config, Data, ModelName, Rounds, Split, free_folder, nested
+from cgpfl.cli.app import app, grouped, page
+from cgpfl.cli.runs import Clients, Config, ProblemOptions, free_folder, nested
 from cgpfl.errors import CgpflError, LostError
 
 deploy_app = typer.Typer(help="Real nodes, over Flower: TLS, authentication, faults.", no_args_is_help=True)
@@ -32,6 +32,7 @@ TRIAL = {
 
 
 @deploy_app.command()
+@grouped
 def init(
     folder: Annotated[Path, typer.Argument(metavar="APP", help="Folder to write.")],
     config: Config = None,
@@ -41,11 +42,8 @@ def init(
     shape: Annotated[str | None, typer.Option(help="Shape of one input, such as 28,28, for data of the nodes.")] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes, with --shape.")] = None,
     method: Methods = None,
-    data: Data = None,
-    split: Split = None,
-    model: ModelName = None,
-    rounds: Rounds = None,
-    settings: Assignments = None,
+    *,
+    problem: ProblemOptions,
 ) -> None:
     """Write a Flower app from an experiment: configuration, certificates, nginx, systemd units.
 
@@ -56,8 +54,8 @@ def init(
 
     [dim]cgpfl deploy init federation experiment.toml --shape 28,28 --classes 10 --nodes 8 --host fl.example.org[/dim]
     """
-    flags = {"data": data, "split": split, "clients": nodes, "model": model, "rounds": rounds}
-    experiment, deploy, _ = _planned(config, flags, method, settings, shape, classes)
+    flags = problem.flags(clients=nodes)
+    experiment, deploy, _ = _planned(config, flags, method, problem.settings, shape, classes)
     from cgpfl.deploy.layout import write_app
 
     write_app(folder, experiment, deploy, host=host, port=port)
@@ -65,6 +63,7 @@ def init(
 
 
 @deploy_app.command()
+@grouped
 def up(
     folder: Annotated[
         Path | None, typer.Argument(metavar="APP", help="An app's folder (default: digits, a temporary one).")
@@ -72,13 +71,10 @@ def up(
     nodes: Annotated[int | None, typer.Option(help="Nodes, without APP (default: 4).")] = None,
     clients: Clients = None,
     method: Methods = None,
-    data: Data = None,
-    split: Split = None,
-    model: ModelName = None,
-    rounds: Rounds = None,
     out: Out = None,
-    settings: Assignments = None,
     check: Annotated[bool, typer.Option("--check", help="Then simulate the same and compare.")] = False,
+    *,
+    problem: ProblemOptions,
 ) -> None:
     """Try a deployment on this machine: SuperLink and SuperNodes as processes, over TLS, nodes authenticated.
 
@@ -94,8 +90,8 @@ def up(
 
     temporary = folder is None
     if folder is None:
-        flags = {"data": data, "split": split, "clients": nodes or clients, "model": model, "rounds": rounds}
-        experiment, deploy, federation = _planned(TRIAL, flags, method, settings, None, None)
+        flags = problem.flags(clients=nodes or clients)
+        experiment, deploy, federation = _planned(TRIAL, flags, method, problem.settings, None, None)
         out = out or free_folder(experiment.data.source, experiment.data.split, "deploy-")
         if out.exists():
             raise CgpflError(
@@ -104,8 +100,8 @@ def up(
         folder = out / "app"
         write_app(folder, experiment, deploy)
     else:
-        given = {"nodes": nodes, "clients": clients, "method": method, "data": data, "split": split, "model": model}
-        wrong = [name for name, value in {**given, "rounds": rounds, "set": settings}.items() if value is not None]
+        given = {"nodes": nodes, "clients": clients, "method": method, **problem.flags(set=problem.settings)}
+        wrong = [name for name, value in given.items() if value is not None]
         if wrong:
             raise CgpflError(f"--{wrong[0]}: goes without APP; the app's own experiment is {folder / EXPERIMENT}")
         experiment, federation = check_agreement(read_agreement(folder / EXPERIMENT)), None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cgpfl.cli.app import Quiet, Verbose, app, go, one_of
+from cgpfl.cli.app import Quiet, app, go, grouped, one_of
 from cgpfl.errors import CgpflError
 
 
@@ -20,61 +21,102 @@ def _splits(incomplete: str) -> list[str]:
 
 
 Config = Annotated[Path | None, typer.Argument(help="A TOML configuration; flags override it.")]
-Data = Annotated[str | None, typer.Option(help="A data set's name or a .npz file with x and y.")]
-Split = Annotated[
-    str | None,
-    typer.Option(help="rotation, labels, shift, iid, cyclic, block, random, ...", autocompletion=_splits),
-]
 Clients = Annotated[int | None, typer.Option(help="Number of clients.")]
-ModelName = Annotated[
-    str | None, typer.Option("--model", help="mlr, dnn or cnn.", autocompletion=one_of("mlr", "dnn", "cnn"))
-]
-Metrics = Annotated[
-    str | None,
-    typer.Option(
-        help="What is measured, as a,b: accuracy, log-loss, balanced-accuracy, macro-f1, auc, ece, or module:name."
-    ),
-]
-Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
-Devices = Annotated[str | None, typer.Option(help="Devices that share the clients: a number, or all.")]
-Coordinator = Annotated[
-    str | None,
-    typer.Option(help="HOST:PORT of process 0, to be one of several processes; auto under SLURM or MPI."),
-]
-Processes = Annotated[int | None, typer.Option(help="How many processes, with --coordinator.")]
-ProcessId = Annotated[int | None, typer.Option(help="Which of them this is: 0, 1, ...")]
-Assignments = Annotated[
-    list[str] | None, typer.Option("--set", help="KEY=VALUE, data.KEY=VALUE or METHOD.KEY=VALUE; repeatable.")
-]
-Track = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Also tell a tracker: tensorboard, mlflow or wandb; repeatable.",
-        autocompletion=one_of("tensorboard", "mlflow", "wandb"),
-    ),
-]
+
+
+@dataclass(frozen=True)
+class ProblemOptions:
+    """What is learned, and on which data."""
+
+    data: Annotated[str | None, typer.Option(help="A data set's name or a .npz file with x and y.")] = None
+    split: Annotated[
+        str | None,
+        typer.Option(help="rotation, labels, shift, iid, cyclic, block, random, ...", autocompletion=_splits),
+    ] = None
+    model: Annotated[str | None, typer.Option(help="mlr, dnn or cnn.", autocompletion=one_of("mlr", "dnn", "cnn"))] = (
+        None
+    )
+    rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            help="What is measured, as a,b: accuracy, log-loss, balanced-accuracy, macro-f1, auc, ece, or module:name."
+        ),
+    ] = None
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="KEY=VALUE, data.KEY=VALUE or METHOD.KEY=VALUE; repeatable.")
+    ] = None
+
+    def flags(self, **others: Any) -> dict[str, Any]:
+        """Those that stand for a setting, and ``others``."""
+        metrics = None if self.metrics is None else [name.strip() for name in self.metrics.split(",")]
+        known = {"data": self.data, "split": self.split, "model": self.model, "rounds": self.rounds}
+        return {**known, "metrics": metrics, **others}
+
+
+@dataclass(frozen=True)
+class HardwareOptions:
+    """Devices and processes that share the clients."""
+
+    devices: Annotated[str | None, typer.Option(help="Devices that share the clients: a number, or all.")] = None
+    coordinator: Annotated[
+        str | None,
+        typer.Option(help="HOST:PORT of process 0, to be one of several processes; auto under SLURM or MPI."),
+    ] = None
+    processes: Annotated[int | None, typer.Option(help="How many processes, with --coordinator.")] = None
+    process_id: Annotated[int | None, typer.Option(help="Which of them this is: 0, 1, ...")] = None
+
+    def prepare(self) -> int | str | None:
+        """Prepare JAX for them, before it looks for any → the setting ``devices``."""
+        if self.coordinator is None and (self.processes is not None or self.process_id is not None):
+            raise CgpflError("--processes, --process-id: only go with --coordinator")
+        number = self.devices is not None and self.devices.isdigit() and int(self.devices) > 0
+        if self.devices not in (None, "all") and not number:
+            raise CgpflError(f"--devices {self.devices}: must be a number from 1, or all")
+        if self.coordinator is None:
+            return int(self.devices or 0) if number else self.devices
+        if self.devices is not None:
+            raise CgpflError("--devices: several processes use all their devices; leave it out")
+        from cgpfl.engine.processes import join
+
+        join(self.coordinator, self.processes, self.process_id)
+        return "all"
+
+
+@dataclass(frozen=True)
+class TellingOptions:
+    """Who is told what happens."""
+
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also tell a tracker: tensorboard, mlflow or wandb; repeatable.",
+            autocompletion=one_of("tensorboard", "mlflow", "wandb"),
+        ),
+    ] = None
+    quiet: Quiet = False
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print a line for every evaluated round.")] = False
+
+    def callbacks(self) -> list[Any]:
+        """Beside the run's own file."""
+        from cgpfl.cli.terminal import evaluation
+        from cgpfl.trackers import tracker
+
+        return [*(tracker(name) for name in self.track or []), *([evaluation] if self.verbose else [])]
 
 
 @app.command()
+@grouped
 def run(
     config: Config = None,
     method: Annotated[list[str] | None, typer.Option(help="Method to run; repeat for several.")] = None,
-    data: Data = None,
-    split: Split = None,
     clients: Clients = None,
-    model: ModelName = None,
-    rounds: Rounds = None,
-    metrics: Metrics = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to create (default: runs/DATA-SPLIT-n).")] = None,
-    settings: Assignments = None,
-    devices: Devices = None,
-    coordinator: Coordinator = None,
-    processes: Processes = None,
-    process_id: ProcessId = None,
-    track: Track = None,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    *,
+    problem: ProblemOptions,
+    hardware: HardwareOptions,
+    telling: TellingOptions,
 ) -> None:
     """Run methods on a federation, once.
 
@@ -89,36 +131,28 @@ def run(
     from cgpfl.experiment.config import DEFAULT_METHODS, from_dict
     from cgpfl.experiment.experiment import run_experiment
 
-    wanted = _spread(devices, coordinator, processes, process_id)
-    if coordinator is not None and out is None:
+    wanted = hardware.prepare()
+    if hardware.coordinator is not None and out is None:
         raise CgpflError("--coordinator: needs --out, a folder that all processes see")
-    flags: dict[str, Any] = {
-        "data": data,
-        "split": split,
-        "clients": clients,
-        "model": model,
-        "rounds": rounds,
-        "seed": seed,
-    }
-    flags |= {"metrics": None if metrics is None else [name.strip() for name in metrics.split(",")]}
-    flags |= {"devices": wanted}
-    values = nested(config, flags, method, DEFAULT_METHODS, settings)
+    flags = problem.flags(clients=clients, seed=seed, devices=wanted)
+    values = nested(config, flags, method, DEFAULT_METHODS, problem.settings)
     experiment = from_dict(values, str(config) if config is not None else "command line")
     folder = out or free_folder(experiment.data.source, experiment.data.split)
-    listening = _callbacks(track, verbose)
-    go(lambda tell: run_experiment(experiment, folder, tell, listening), folder, quiet=quiet, verbose=verbose)
+    listening = telling.callbacks()
+    go(
+        lambda tell: run_experiment(experiment, folder, tell, listening),
+        folder,
+        quiet=telling.quiet,
+        verbose=telling.verbose,
+    )
 
 
 @app.command()
+@grouped
 def compare(
     config: Config = None,
     methods: Annotated[str | None, typer.Option(help="all, or names separated by commas.")] = None,
-    data: Data = None,
-    split: Split = None,
     clients: Clients = None,
-    model: ModelName = None,
-    rounds: Rounds = None,
-    metrics: Metrics = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of every method (default: 3).")] = None,
     seed: Annotated[int | None, typer.Option(help="The first seed (default: 0).")] = None,
     target: Annotated[
@@ -127,8 +161,9 @@ def compare(
     tune: Annotated[bool, typer.Option("--tune", help="Choose each method's rates on validation samples.")] = False,
     budget: Annotated[int | None, typer.Option(help="Settings tried for each method by --tune (default: 8).")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to create (default: runs/compare-DATA-SPLIT-n).")] = None,
-    settings: Assignments = None,
     quiet: Quiet = False,
+    *,
+    problem: ProblemOptions,
 ) -> None:
     """Compare methods over several seeds: one ranked table, with plots.
 
@@ -145,17 +180,9 @@ def compare(
         raise CgpflError("--budget: only goes with --tune")
     if budget is not None and budget < 2:
         raise CgpflError(f"--budget {budget}: must be at least 2")
-    flags: dict[str, Any] = {
-        "data": data,
-        "split": split,
-        "clients": clients,
-        "model": model,
-        "rounds": rounds,
-        "seed": seed,
-    }
-    flags |= {"metrics": None if metrics is None else [name.strip() for name in metrics.split(",")]}
     names = None if methods is None else chosen([name.strip() for name in methods.split(",")])
-    values = nested(config, flags, names, chosen(["all"]), settings)
+    flags = problem.flags(clients=clients, seed=seed)
+    values = nested(config, flags, names, chosen(["all"]), problem.settings)
     section = values.setdefault("compare", {})
     given = {"seeds": seeds, "target": target, "tune": (8 if budget is None else budget) if tune else None}
     if isinstance(section, dict):
@@ -166,15 +193,11 @@ def compare(
 
 
 @app.command()
+@grouped
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a comparison's.")],
-    devices: Devices = None,
-    coordinator: Coordinator = None,
-    processes: Processes = None,
-    process_id: ProcessId = None,
-    track: Track = None,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    hardware: HardwareOptions,
+    telling: TellingOptions,
 ) -> None:
     """Continue a run that was stopped; the result is that of a run never stopped.
 
@@ -185,43 +208,16 @@ def resume(
     from cgpfl.experiment.compare import is_comparison, resume_comparison
     from cgpfl.experiment.experiment import resume_experiment
 
+    quiet, verbose = telling.quiet, telling.verbose
     if not is_comparison(folder):
-        wanted = _spread(devices, coordinator, processes, process_id)
-        listening = _callbacks(track, verbose)
+        wanted, listening = hardware.prepare(), telling.callbacks()
         go(lambda tell: resume_experiment(folder, tell, wanted, listening), folder, quiet=quiet, verbose=verbose)
         return
-    if track or verbose:
+    if telling.track or verbose:
         raise CgpflError("--track, --verbose: not of a comparison, whose seeds run at once")
-    if any(flag is not None for flag in (devices, coordinator, processes, process_id)):
+    if hardware != HardwareOptions():
         raise CgpflError("--devices, --coordinator: a comparison runs on one device")
     go(lambda tell: resume_comparison(folder, tell), folder, quiet=quiet)
-
-
-def _callbacks(track: list[str] | None, verbose: bool) -> list[Any]:
-    """Who is told what happens, beside the run's own file."""
-    from cgpfl.cli.terminal import evaluation
-    from cgpfl.trackers import tracker
-
-    return [*(tracker(name) for name in track or []), *([evaluation] if verbose else [])]
-
-
-def _spread(
-    devices: str | None, coordinator: str | None, processes: int | None, process_id: int | None
-) -> int | str | None:
-    """Prepare JAX for several devices or processes, before it looks for any → the setting ``devices``."""
-    if coordinator is None and (processes is not None or process_id is not None):
-        raise CgpflError("--processes, --process-id: only go with --coordinator")
-    if devices is not None and devices != "all" and not (devices.isdigit() and int(devices) > 0):
-        raise CgpflError(f"--devices {devices}: must be a number from 1, or all")
-    wanted = int(devices) if devices is not None and devices.isdigit() else devices
-    if coordinator is None:
-        return wanted
-    if devices is not None:
-        raise CgpflError("--devices: several processes use all their devices; leave it out")
-    from cgpfl.engine.processes import join
-
-    join(coordinator, processes, process_id)
-    return "all"
 
 
 def nested(
@@ -255,7 +251,8 @@ def nested(
 
 def free_folder(source: str, split: str, prefix: str = "") -> Path:
     """The first of runs/DATA-SPLIT-1, -2, … that does not exist."""
-    name = f"{prefix}{Path(source).stem}-{split}"
+    stem = source.rpartition(":")[2] if ":" in source else Path(source).stem
+    name = f"{prefix}{stem}-{split.rpartition(':')[2]}"
     n = 1
     while (path := Path("runs") / f"{name}-{n}").exists():
         n += 1

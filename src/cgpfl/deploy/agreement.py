@@ -44,11 +44,9 @@ class Agreement:
 
     @property
     def seed(self) -> int:
-        """Of everything random."""
         return int(self.values.get("seed", 0))
 
     def method(self, label: str) -> Any:
-        """The method with this label."""
         for m in self.values.get("method", []):
             settings = {k: v for k, v in m.items() if k not in ("name", "label")}
             if label in (m.get("label"), m.get("name")):
@@ -56,7 +54,6 @@ class Agreement:
         raise CgpflError(f"{self.where}: has no method {label!r}")
 
     def model(self) -> Any:
-        """The model."""
         settings = dict(self.values.get("model", {}))
         return as_model(settings.pop("name", "mlr"), self.deploy.shape, self.deploy.classes, **settings)
 

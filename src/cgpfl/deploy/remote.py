@@ -86,12 +86,10 @@ class RemoteEngine:
 
     @property
     def static(self) -> Participation:
-        """Who takes part."""
         return Participation(self.server.cohort)
 
     @property
     def task(self) -> Any:
-        """What is learned."""
         return self.server.task
 
     def traffic(self) -> Any:

@@ -75,7 +75,6 @@ class Events:
         self.path = path
 
     def tell(self, kind: str, **facts: Any) -> None:
-        """Write one."""
         line = json.dumps({"time": round(time.time(), 3), "kind": kind, **facts})
         with self.path.open("ab+") as file:
             if file.tell():

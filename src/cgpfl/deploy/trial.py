@@ -49,7 +49,6 @@ class Trial:
 
     @property
     def keys(self) -> Path:
-        """The trial's own keys."""
         return self.home / KEYS
 
     def node(self, client: int, **environment: str) -> Process:
@@ -94,7 +93,6 @@ class Trial:
             raise LostError(f"every node is gone: {next(iter(self.nodes.values())).tail()}")
 
     def stop(self) -> None:
-        """End every process."""
         with ThreadPoolExecutor(len(self.nodes) + 1) as pool:
             list(pool.map(Process.stop, [*self.nodes.values(), self.link]))
 

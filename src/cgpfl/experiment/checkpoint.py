@@ -88,7 +88,6 @@ class MethodFolder:
             ) from error
 
     def exists(self) -> bool:
-        """Whether there is a checkpoint."""
         return (self.path / STATE).exists()
 
     def facts(self) -> dict[str, Any]:

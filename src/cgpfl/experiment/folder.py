@@ -53,7 +53,6 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """An existing run folder."""
         if not path.is_dir():
             raise CgpflError(f"run {path}: no such folder")
         return cls(path)

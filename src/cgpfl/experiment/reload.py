@@ -40,7 +40,6 @@ class Published:
 
     @property
     def model(self) -> Any:
-        """The architecture."""
         return self.task.model
 
 

@@ -48,7 +48,6 @@ class Graph:
         return name
 
     def add(self, kind: str, *inputs: str, output: str = "", **settings: Any) -> str:
-        """A node."""
         name = output or f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(self.helper.make_node(kind, list(inputs), [name], **settings))
         return name

@@ -27,12 +27,10 @@ class Functions(Model):
     forward: Callable[[Params, Array], Array] | None = None
 
     def init(self, key: Array) -> Params:
-        """``start(key)``."""
         assert self.start is not None
         return self.start(key)
 
     def apply(self, params: Params, x: Array) -> Array:
-        """``forward(params, x)``."""
         assert self.forward is not None
         return self.forward(params, x)
 

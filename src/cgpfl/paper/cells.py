@@ -112,7 +112,6 @@ class Cells:
                 self.add_seconds(batch.label, time.perf_counter() - began)
 
     def has(self, cell: Cell) -> bool:
-        """Whether a cell is finished."""
         return self._file(cell).exists()
 
     def get(self, cell: Cell) -> Runs:

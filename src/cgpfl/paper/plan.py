@@ -43,7 +43,6 @@ class Plan:
         return [s for s in self.settings.values() if s.lambdas]
 
     def runs(self, cell: Cell) -> Runs:
-        """A finished cell."""
         if not self.cells.has(cell):
             raise NotRunError(f"{cell.name}: has not been run")
         return self.cells.get(cell)

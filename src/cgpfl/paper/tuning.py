@@ -127,7 +127,6 @@ class Choice(NamedTuple):
 
     @property
     def taken(self) -> Tried:
-        """The setting that was taken."""
         return self.tried[self.best]
 
 

@@ -59,7 +59,6 @@ class Node:
 
     @property
     def tests(self) -> int:
-        """Test samples."""
         return int(self.data.test.counts[0])
 
     @cached_property

@@ -56,7 +56,6 @@ class StepCondition:
         return next(r for r in self.readings if r.name == name)
 
     def explain(self) -> str:
-        """A few lines of text."""
         s = self.symbols
         lines = [
             f"β = {s.beta:.3g}, R = {s.local_rounds}, α = {s.alpha:.3g} ({'fine' if s.alpha <= 1 else 'above 1'}); "
@@ -171,7 +170,6 @@ class ConvergenceBound:
         return sum(self.terms)
 
     def explain(self) -> str:
-        """A few lines of text."""
         c, s = self.constants, self.constants.symbols
         first, second, third = self.terms
         scale = (s.clients / 2) ** 2

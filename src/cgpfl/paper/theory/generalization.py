@@ -85,7 +85,6 @@ class GeneralizationBound:
         return float(self.share @ self.excess)
 
     def explain(self) -> str:
-        """A few lines of text."""
         return (
             f"K = {self.contexts}: confidence {self.confidence:.3g} + complexity {self.complexity:.3g} + "
             f"(λ + L/2)·cost {self.distance:.3g} + 2B·λ_H ≥ {self.models:.3g} + disc ≥ {self.samples:.3g} "

@@ -44,7 +44,6 @@ class RateCheck:
         return float(self.bound[-1] / self.running[-1])
 
     def explain(self) -> str:
-        """A few lines of text."""
         T = len(self.running)
         parts = np.array(self.fit) * [1 / T, T**-0.5, 1.0]
         shares = 100 * parts / max(parts.sum(), 1e-300)

@@ -61,7 +61,6 @@ class Smoothness:
         return bool((self.error <= self.tolerance).all())
 
     def explain(self) -> str:
-        """A few lines of text."""
         kind = "convex here" if float(self.smallest.min()) >= -self.tolerance * self.L else "not convex"
         return (
             f"L = {self.L:.3g} at these parameters (clients {self.each.min():.3g} to {self.L:.3g}), {kind}: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,7 +64,14 @@ class Named:
         name, label = rest.pop("name", None), rest.pop("label", "")
         if not isinstance(name, str) or not isinstance(label, str):
             raise CgpflError(f"{where}: needs a name" if name is None else f"{where}: name and label must be text")
-        return cls(name, label or name.rpartition(":")[2].rpartition(".")[2].lower(), rest)
+        return cls(name, label or label_of(name), rest)
+
+
+def label_of(name: str) -> str:
+    """The label of a method where none is given: its name, of ``package.module:MyMethod`` my-method."""
+    if ":" not in name:
+        return name
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name.rpartition(":")[2].rpartition(".")[2]).lower()
 
 
 @dataclass(frozen=True)
@@ -181,9 +189,9 @@ def apply_setting(values: dict[str, Any], setting: str) -> None:
         values[section] = _within(section, values.get(section), name, value)
         return
     methods = [m for m in values["method"] if isinstance(m, dict)]
-    targets = [m for m in methods if section in (m.get("name"), m.get("label"))]
+    targets = [m for m in methods if section in _names(m)]
     if not targets:
-        chosen = ", ".join(str(m.get("label") or m.get("name")) for m in methods)
+        chosen = ", ".join(_names(m)[0] for m in methods)
         raise CgpflError(
             f"--set {setting}: no method {section!r} in this run; it has {chosen}, and sections data, model"
         )
@@ -191,9 +199,15 @@ def apply_setting(values: dict[str, Any], setting: str) -> None:
         target[name] = value
 
 
+def _names(method: dict[str, Any]) -> list[str]:
+    """By what a method of a configuration may be called: its label, its name."""
+    name = str(method.get("name", ""))
+    return [str(method.get("label") or label_of(name)), name]
+
+
 def _section(key: str, values: dict[str, Any]) -> tuple[str, str, str]:
     """A key as (section, dot, name): the longest label of a method that it begins with, else its first word."""
-    labels = [str(m.get(of)) for m in values.get("method", []) if isinstance(m, dict) for of in ("label", "name")]
+    labels = [label for m in values.get("method", []) if isinstance(m, dict) for label in _names(m)]
     fitting = [label for label in labels if key.startswith(f"{label}.")]
     if fitting:
         label = max(fitting, key=len)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from cgpfl.data import FederatedData, make_data
     from cgpfl.errors import CgpflError
     from cgpfl.experiment import Event, Experiment, Result, compare, resume_experiment, run, run_experiment
+    from cgpfl.metrics import METRICS, Metric, get_metric
     from cgpfl.models import CNN, DNN, MLR, Model
     from cgpfl.serve import export, load_model, personalize, predict
     from cgpfl.testing import check_algorithm
@@ -61,6 +62,7 @@ _ROOMS = {
     "data": "FederatedData make_data",
     "errors": "CgpflError",
     "experiment": "Event Experiment Result compare resume_experiment run run_experiment",
+    "metrics": "METRICS Metric get_metric",
     "models": "CNN DNN MLR Model",
     "serve": "export load_model personalize predict",
     "testing": "check_algorithm",
@@ -93,6 +95,7 @@ __all__ = [
     "L2SGD",
     "MAPPER",
     "METHODS",
+    "METRICS",
     "MLR",
     "MOCHA",
     "SCAFFOLD",
@@ -113,6 +116,7 @@ __all__ = [
     "L2SGDPlus",
     "Local",
     "Method",
+    "Metric",
     "Model",
     "PFedMe",
     "PerFedAvg",
@@ -122,6 +126,7 @@ __all__ = [
     "compare",
     "export",
     "get_method",
+    "get_metric",
     "hyper",
     "load_model",
     "make_data",

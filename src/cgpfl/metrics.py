@@ -247,11 +247,7 @@ def name_of(what: str | Metric | Callable[[Any, Any], Any]) -> str:
         return what
     found = get_metric(what)
     module = getattr(found.statistics if isinstance(what, Metric) else what, "__module__", "")
-    there = (
-        vars(sys.modules.get(module, object()))
-        if module not in ("__main__", __name__) and module in sys.modules
-        else {}
-    )
+    there = {} if module in ("__main__", __name__) or module not in sys.modules else vars(sys.modules[module])
     return next((f"{module}:{name}" for name, value in there.items() if value is what), found.name)
 
 

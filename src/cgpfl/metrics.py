@@ -169,9 +169,10 @@ METRICS = {
             "area under the ROC curve, mean of one class against the rest, over classes with samples of both; not "
             f"defined for a client with one class. Scores log(p/(1 − p)) in one of {RANKS} bins are ties: off by at "
             "most half the share of pairs that share a bin",
+            percent=False,
         ),
         Metric(
-            *("ece", _levels, _miscalibration, "calibration error"),
+            *("ece", _levels, _miscalibration, "ECE"),
             f"expected calibration error: |confidence − accuracy| in {LEVELS} equal bins of confidence, weighted by "
             "samples",
             higher=False,

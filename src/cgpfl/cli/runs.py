@@ -92,16 +92,8 @@ def run(
     wanted = _spread(devices, coordinator, processes, process_id)
     if coordinator is not None and out is None:
         raise CgpflError("--coordinator: needs --out, a folder that all processes see")
-    flags: dict[str, Any] = {
-        "data": data,
-        "split": split,
-        "clients": clients,
-        "model": model,
-        "rounds": rounds,
-        "seed": seed,
-    }
-    flags |= {"metrics": None if metrics is None else [name.strip() for name in metrics.split(",")]}
-    flags |= {"devices": wanted}
+    flags = {"data": data, "split": split, "clients": clients, "model": model, "rounds": rounds, "seed": seed}
+    flags |= {"devices": wanted} | _listed(metrics=metrics)
     values = nested(config, flags, method, DEFAULT_METHODS, settings)
     experiment = from_dict(values, str(config) if config is not None else "command line")
     folder = out or free_folder(experiment.data.source, experiment.data.split)
@@ -145,15 +137,8 @@ def compare(
         raise CgpflError("--budget: only goes with --tune")
     if budget is not None and budget < 2:
         raise CgpflError(f"--budget {budget}: must be at least 2")
-    flags: dict[str, Any] = {
-        "data": data,
-        "split": split,
-        "clients": clients,
-        "model": model,
-        "rounds": rounds,
-        "seed": seed,
-    }
-    flags |= {"metrics": None if metrics is None else [name.strip() for name in metrics.split(",")]}
+    flags = {"data": data, "split": split, "clients": clients, "model": model, "rounds": rounds, "seed": seed}
+    flags |= _listed(metrics=metrics)
     names = None if methods is None else chosen([name.strip() for name in methods.split(",")])
     values = nested(config, flags, names, chosen(["all"]), settings)
     section = values.setdefault("compare", {})
@@ -195,6 +180,11 @@ def resume(
     if any(flag is not None for flag in (devices, coordinator, processes, process_id)):
         raise CgpflError("--devices, --coordinator: a comparison runs on one device")
     go(lambda tell: resume_comparison(folder, tell), folder, quiet=quiet)
+
+
+def _listed(**flags: str | None) -> dict[str, Any]:
+    """Flags that list several values, a,b."""
+    return {name: None if text is None else [part.strip() for part in text.split(",")] for name, text in flags.items()}
 
 
 def _callbacks(track: list[str] | None, verbose: bool) -> list[Any]:

@@ -30,16 +30,18 @@ def place(tmp_path_factory):
 
 def test_on_the_command_line(place):
     path = os.pathsep.join([str(place), os.environ.get("PYTHONPATH", "")])
-    config = "\n".join(["rounds = 4", 'metrics = ["accuracy", "my_metrics:top_two", "auc"]', "[data]"])
+    config = "\n".join(["rounds = 4", 'metrics = ["accuracy", "ece"]', "[data]"])
     config += "".join(f"\n{k} = {v}" for k, v in TINY.items())
     (place / "c.toml").write_text(config)
     flags = ["--method", "local", "--method", "fedavg", "--out", place / "run"]
+    flags += ["--metrics", "accuracy, my_metrics:top_two,auc"]  # over the file's
     shown = command("run", place / "c.toml", *flags, PYTHONPATH=path).stdout
     lines = shown.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("method "))
     head, row = lines[at], next(line for line in lines[at:] if line.startswith("fedavg "))
     assert "top-two" in head
     assert "AUC" in head
+    assert "ECE" not in head
     assert "top-two, more is better: How often the label is among the two likeliest classes." in shown
     summary = json.loads((place / "run" / "summary.json").read_text())
     found = summary["methods"]["fedavg"]["metrics"]["top-two"]
@@ -82,3 +84,16 @@ def test_in_a_comparison(place, monkeypatch):
     assert summary["metrics"]["top-two"]["higher"] is True
     assert ">top-two</th>" in compared._repr_html_()
     assert "my_metrics:top_two" in (place / "compared" / "config.toml").read_text()
+
+
+def test_a_run_goes_on_with_the_metrics_it_began_with(place, monkeypatch):
+    monkeypatch.syspath_prepend(str(place))
+    import my_metrics
+
+    data = cgpfl.make_data("digits", "rotation", seed=0, **TINY)
+    once = cgpfl.run("local", data, rounds=2, metrics=["accuracy", my_metrics.top_two], out=place / "python")
+    named = ["accuracy", "my_metrics:top_two"]
+    again = cgpfl.run("local", data, rounds=2, metrics=named, out=place / "python", resume=True)
+    assert again.metrics == once.metrics
+    with pytest.raises(cgpfl.CgpflError, match=r"was run with metrics = \['accuracy', 'my_metrics:top_two'\], now"):
+        cgpfl.run("local", data, rounds=2, out=place / "python", resume=True)

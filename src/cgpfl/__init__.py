@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from cgpfl.errors import CgpflError
     from cgpfl.experiment import Event, Experiment, Result, compare, resume_experiment, run, run_experiment
     from cgpfl.inference import export, load_model, personalize, predict
+    from cgpfl.metrics import METRICS, Metric, get_metric
     from cgpfl.models import CNN, DNN, MLR, Model
     from cgpfl.testing import check_algorithm
 
@@ -62,6 +63,7 @@ _ROOMS = {
     "errors": "CgpflError",
     "experiment": "Event Experiment Result compare resume_experiment run run_experiment",
     "inference": "export load_model personalize predict",
+    "metrics": "METRICS Metric get_metric",
     "models": "CNN DNN MLR Model",
     "testing": "check_algorithm",
 }
@@ -93,6 +95,7 @@ __all__ = [
     "L2SGD",
     "MAPPER",
     "METHODS",
+    "METRICS",
     "MLR",
     "MOCHA",
     "SCAFFOLD",
@@ -113,6 +116,7 @@ __all__ = [
     "L2SGDPlus",
     "Local",
     "Method",
+    "Metric",
     "Model",
     "PFedMe",
     "PerFedAvg",
@@ -122,6 +126,7 @@ __all__ = [
     "compare",
     "export",
     "get_method",
+    "get_metric",
     "hyper",
     "load_model",
     "make_data",

@@ -167,9 +167,10 @@ _ROWS = (
         "area under the ROC curve, mean of one class against the rest, over classes with samples of both; not "
         f"defined for a client with one class. Scores log(p/(1 − p)) in one of {RANKS} bins are ties: off by at "
         "most half the share of pairs that share a bin",
+        percent=False,
     ),
     Metric(
-        *("ece", _levels, _miscalibration, "calibration error"),
+        *("ece", _levels, _miscalibration, "ECE"),
         f"expected calibration error: |confidence − accuracy| in {LEVELS} equal bins of confidence, weighted by "
         "samples",
         higher=False,
@@ -233,11 +234,7 @@ def name_of(what: str | Metric | Callable[[Any, Any], Any]) -> str:
         return what
     found = get_metric(what)
     module = getattr(found.statistics if isinstance(what, Metric) else what, "__module__", "")
-    there = (
-        vars(sys.modules.get(module, object()))
-        if module not in ("__main__", __name__) and module in sys.modules
-        else {}
-    )
+    there = {} if module in ("__main__", __name__) or module not in sys.modules else vars(sys.modules[module])
     return next((f"{module}:{name}" for name, value in there.items() if value is what), found.name)
 
 

@@ -71,26 +71,26 @@ def _sent(e: Entry) -> str:
     return number(None if up is None or down is None else up + down, ",.1f", 1e6)
 
 
+def _ari(e: Entry) -> str:
+    return number((e.facts["contexts"] or {}).get("ari"), ".2f")
+
+
+def _gain(e: Entry) -> str:
+    own = accuracy(e.facts)
+    return "–" if own is None or e.local is None else f"{100 * (own - e.local):+.1f}"
+
+
 METHOD = Column("method", lambda e: e.label)
 MEAN, WORST = "mean over clients", "mean over the worst tenth of the clients"
 RUN = (
     METHOD,
     Column("accuracy", _reached, "right test answers of the clients' own models, of all test samples"),
-    Column(
-        *("vs. local", lambda e: _gain(e), "percentage points more than training alone"),
-        views="page",
-    ),
+    Column("vs. local", _gain, "percentage points more than training alone", views="page"),
     Column("mean", _share("accuracy", "mean"), MEAN),
     Column("worst tenth", _share("accuracy", "worst_tenth"), WORST),
     Column("shared", _share("shared_accuracy", "pooled"), "accuracy of the shared or context models", views="page"),
     Column("contexts", lambda e: str((e.facts["contexts"] or {}).get("k", "–")), "contexts in use at the end"),
-    Column(
-        *(
-            "ARI",
-            lambda e: number((e.facts["contexts"] or {}).get("ari"), ".2f"),
-            "agreement with the true contexts: 1 = exact, 0 = chance",
-        ),
-    ),
+    Column("ARI", _ari, "agreement with the true contexts: 1 = exact, 0 = chance"),
     Column("MB up", lambda e: number(e.facts.get("bytes_up"), ".1f", 1e6), "uploaded in all", views="terminal"),
     Column("MB", _sent, "sent and received in all", views="page"),
     Column("gradients", lambda e: number(e.facts.get("gradients"), ",.0f"), "of all clients together", views="page"),
@@ -98,11 +98,6 @@ RUN = (
     Column("seconds", lambda e: number(e.facts.get("seconds")), "compilation included", views="terminal page"),
 )
 """Of a run: one entry a method."""
-
-
-def _gain(e: Entry) -> str:
-    own = accuracy(e.facts)
-    return "–" if own is None or e.local is None else f"{100 * (own - e.local):+.1f}"
 
 
 def _over_seeds(e: Entry) -> str:
@@ -155,7 +150,7 @@ def _table(columns: Iterable[Column], entries: list[Entry], view: str, metrics: 
     shown = [c for c in columns if view in c.views.split()]
     place = 1 + next(i for i, c in enumerate(shown) if c.head == "worst tenth")
     shown[place:place] = [_measured(name, about) for name, about in metrics.items()]
-    heads = [(view == "terminal" and c.short) or c.head.format(target=target) for c in shown]
+    heads = [(view == "terminal" and c.short) or c.head.replace("{target}", target) for c in shown]
     strong = [(r, c) for r, e in enumerate(entries) if e.best for c in range(len(shown))]
     left = (0,) if shown[-1].head else (0, len(shown) - 1)
     rows = [[c.cell(e) for c in shown] for e in entries]

@@ -27,7 +27,7 @@ class Here(Grid):
     ``behave[client](order, answer)`` may change an answer (a RecordDict) or lose it (None).
     """
 
-    def __init__(self, data, model, methods, folder, *, seed=0, behave=None):
+    def __init__(self, data, model, methods, folder, *, seed=0, behave=None, metrics=()):
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1  # as in a ServerApp
         self.online = list(range(1, data.clients + 1))
         self.behave = behave or {}
@@ -38,7 +38,8 @@ class Here(Grid):
             def work(context, order, arrays, client=node - 1):
                 def load(label):
                     own = only(data, client)
-                    return Node(methods[label], model, own, client, data.clients, seed, folder / str(client))
+                    place = folder / str(client)
+                    return Node(methods[label], model, own, client, data.clients, seed, place, metrics)
 
                 asked = {name: order[name] for name in ("token", "client", "base", "train", "evaluate")}
                 return answer(load, {"order": asked, "node": order["label"]}, arrays)

@@ -1,4 +1,4 @@
-# make run    the embedded example: digits, 40 clients, 4 hidden contexts, five methods, and its report
+# make run    the embedded example: digits, 40 clients, 4 hidden contexts, six methods, and its report
 # make test   lint, types, tests
 # make docs   the documentation, into site/
 # All set up .venv first; only Python >= 3.11 and a package index are needed.

@@ -22,7 +22,7 @@ from cgpfl.report.figures import COLOURS
 
 FOLDER = Path(__file__).parent / "images"
 PULLS = (0.1, 0.3, 1.0, 3.0, 6.0, 12.0)
-EARLY = 12
+EARLY = 8
 """λ up to the paper's, and the round of the first picture: later all θ of a context lie on its ω."""
 
 
@@ -115,8 +115,7 @@ def main() -> None:
     contexts(cgpfl.run("cgpfl-heur", data, rounds=EARLY, seed=0)).savefig(FOLDER / "contexts.png", dpi=110)
     others = [cgpfl.run(name, data, seed=0) for name in ("fedavg", "local")]
     personal(heur, *others).savefig(FOLDER / "personal.png", dpi=110)
-    # context_rate = λ · lr (the paper's): with lr fixed, another pull is another rate.
-    method = [cgpfl.CGPFL(contexts=4, prox=prox, context_rate=0.005 * prox) for prox in PULLS]
+    method = [cgpfl.CGPFL(contexts=4, prox=prox) for prox in PULLS]
     pull({m.prox: cgpfl.run(m, data, seed=0) for m in method}).savefig(FOLDER / "pull.png", dpi=110)
 
 

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
         Method,
         PerFedAvg,
         PFedMe,
+        Wrapper,
         algorithm,
+        component,
         get_method,
         hyper,
     )
@@ -57,7 +59,8 @@ __version__ = "0.1.0"
 _ROOMS = {
     "algorithms": (
         "APFL CFL CGPFL CGPFLAuto DAPPER Ditto FLHC FedAvg FedAvgFT FedMD FedOpt FedPer FedProx HypCluster IFCA L2SGD "
-        "L2SGDPlus Local MAPPER MOCHA PFedMe PerFedAvg SCAFFOLD METHODS Algorithm Method algorithm get_method hyper"
+        "L2SGDPlus Local MAPPER MOCHA PFedMe PerFedAvg SCAFFOLD METHODS Algorithm Method Wrapper algorithm component "
+        "get_method hyper"
     ),
     "data": "FederatedData make_data",
     "errors": "CgpflError",
@@ -121,9 +124,11 @@ __all__ = [
     "PFedMe",
     "PerFedAvg",
     "Result",
+    "Wrapper",
     "algorithm",
     "check_algorithm",
     "compare",
+    "component",
     "export",
     "get_method",
     "get_metric",

@@ -170,7 +170,7 @@ def build(registry: Registry, given: Any, where: str) -> Any:
         if missing:
             raise CgpflError(f"{where}: {label or found.__name__}: needs {', '.join(missing)}")
         known = hyper_parameters(found) if is_settled(found) else {}
-        start = {name: _plain(settings.pop(name), known[name], f"{where}: {name}") for name in needed}
+        start = {name: plain(settings.pop(name), known[name], f"{where}: {name}") for name in needed}
         found = found(**start)
     if not is_settled(found):
         raise CgpflError(f"{where}: {label or type(found).__name__}: is no {registry.kind}; see cgpfl.algorithm")
@@ -229,7 +229,7 @@ def from_values(cls: type[T], values: Any, where: str) -> T:
     for name in values:
         if name not in known:
             raise CgpflError(f"{where}: no setting {name!r}; there are {', '.join(known)}")
-    made = cls(**{n: _plain(v, known[n], f"{where}: {n}") for n, v in values.items()})
+    made = cls(**{n: plain(v, known[n], f"{where}: {n}") for n, v in values.items()})
     validate(made, where)
     return made
 
@@ -253,7 +253,7 @@ def replace(method: T, settings: dict[str, Any], label: str | None = None) -> T:
         elif is_component(known[field]) and isinstance(value, dict) and "name" not in value:
             inner.setdefault(field, {}).update(value)
         else:
-            values[field] = _plain(value, known[field], f"{label}: {field}")
+            values[field] = plain(value, known[field], f"{label}: {field}")
     for field, changes in inner.items():
         values[field] = _changed(values.get(field, getattr(method, field)), known[field], changes, f"{label}.{field}")
     changed: T = dataclasses.replace(method, **values)  # type: ignore[type-var]
@@ -281,7 +281,7 @@ def normalised(method: T) -> T:
     return replace(method, {n: getattr(method, n) for n in hyper_parameters(method)})
 
 
-def _plain(value: Any, field: dataclasses.Field[Any], where: str) -> Any:
+def plain(value: Any, field: dataclasses.Field[Any], where: str) -> Any:
     """A value as the field means it: 1 for 1.0, a list or an array for a tuple, NumPy's numbers, a component's name."""
     if is_component(field):
         kind = field.metadata["kind"]
@@ -293,7 +293,7 @@ def _plain(value: Any, field: dataclasses.Field[Any], where: str) -> Any:
         value = value.tolist()
     if field.metadata.get("kind") is float and type(value) is int:
         return float(value)
-    return tuple(_plain(v, field, where) for v in value) if isinstance(value, list | tuple) else value
+    return tuple(plain(v, field, where) for v in value) if isinstance(value, list | tuple) else value
 
 
 def _is_allowed(value: Any, about: Any) -> bool:

@@ -11,6 +11,7 @@ line or in a deployment – three kinds of names are known:
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
@@ -82,9 +83,7 @@ def imported(name: str, kind: str = "component") -> Any:
     module, _, path = name.partition(":")
     if not module or not path or not all(part.isidentifier() for part in [*module.split("."), *path.split(".")]):
         raise CgpflError(f"{kind} {name!r}: must be package.module:Name")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+    look_in(Path.cwd())
     try:
         found = importlib.import_module(module)
     except Exception as error:
@@ -94,6 +93,29 @@ def imported(name: str, kind: str = "component") -> Any:
             raise CgpflError(f"{kind} {name}: {module} has no {path}")
         found = getattr(found, part)
     return found
+
+
+def look_in(folder: Path) -> None:
+    """Find modules in a folder, too; after all others."""
+    place = str(folder.resolve())
+    if place not in sys.path:
+        sys.path.append(place)
+
+
+def own_modules(values: Any) -> dict[str, Path]:
+    """The modules that a configuration's values name and that are not installed: name → file or folder."""
+    if isinstance(values, dict):
+        return {k: v for value in values.values() for k, v in own_modules(value).items()}
+    if isinstance(values, list | tuple):
+        return {k: v for value in values for k, v in own_modules(value).items()}
+    if not isinstance(values, str) or not re.fullmatch(r"[\w.]+:[\w.]+", values) or values.startswith("cgpfl."):
+        return {}
+    imported(values)
+    root = values.partition(":")[0].partition(".")[0]
+    file = getattr(sys.modules.get(root), "__file__", None)
+    if file is None or any(part in ("site-packages", "dist-packages") for part in Path(file).parts):
+        return {}
+    return {root: Path(file).parent if Path(file).name == "__init__.py" else Path(file)}
 
 
 def path_of(thing: Any) -> str | None:

@@ -11,7 +11,7 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.steps import full_loss
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import algorithm, component
+from cgpfl.hyper import algorithm, component, hyper_parameters, plain
 from cgpfl.rounds import (
     MEANS,
     OUTGOING,
@@ -212,6 +212,17 @@ class Seamed(Wrapper):
 
 STREAM = 0x5EA
 """Folded into a client's key for what leaves it: other draws than its training's."""
+
+
+def seamed(method: Any, rules: dict[str, Any]) -> Any:
+    """A method under the rules of a round that are not the usual ones; itself where there are none."""
+    return Seamed(method, **rules) if rules and not isinstance(method, Seamed) else method
+
+
+def rules_in(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """The rules of a round among the values of a configuration."""
+    fields = {name: field for name, field in hyper_parameters(Seamed).items() if name != "method"}
+    return {name: plain(values[name], field, f"{where}: {name}") for name, field in fields.items() if name in values}
 
 
 def sampler_of(method: Any) -> Sampler:

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from cgpfl.algorithms import get_method
+from cgpfl.algorithms.wrapper import rules_in, seamed
 from cgpfl.errors import CgpflError
 from cgpfl.hyper import from_values, hyper
 from cgpfl.models import as_model
+from cgpfl.registry import look_in
 
 EXPERIMENT = "experiment.toml"
 """The file of an app that describes its experiment."""
@@ -50,7 +52,7 @@ class Agreement:
         for m in self.values.get("method", []):
             settings = {k: v for k, v in m.items() if k not in ("name", "label")}
             if label in (m.get("label"), m.get("name")):
-                return get_method(m["name"], settings)
+                return seamed(get_method(m["name"], settings), rules_in(self.values, str(self.where)))
         raise CgpflError(f"{self.where}: has no method {label!r}")
 
     def model(self) -> Any:
@@ -59,7 +61,8 @@ class Agreement:
 
 
 def read_agreement(path: Path) -> Agreement:
-    """An app's experiment."""
+    """An app's experiment. Modules beside it, which came with it, can be imported from then on."""
+    look_in(path.parent)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

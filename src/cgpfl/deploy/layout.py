@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import sys
 from collections.abc import Sequence
 from importlib import resources
@@ -19,6 +20,7 @@ from cgpfl.experiment.config import Experiment, to_toml
 from cgpfl.experiment.folder import parameters
 from cgpfl.files import write
 from cgpfl.models import as_model
+from cgpfl.registry import own_modules
 
 KEYS = "keys"
 TRIAL_DATA = "trial-data"
@@ -52,6 +54,8 @@ def write_app(
     if folder.exists() and any(folder.iterdir()):
         raise CgpflError(f"{folder}: exists already and is not empty; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
+    values = _values(experiment, deploy)
+    own = own_modules({key: value for key, value in values.items() if key not in ("data", "deploy")})
     facts = {
         "host": host,
         "port": port,
@@ -60,6 +64,9 @@ def write_app(
         "last": deploy.clients - 1,
         "folder": folder.resolve(),
         "program": Path(sys.executable).parent / "cgpfl",
+        "files": '", "'.join(
+            [EXPERIMENT, *(f"{name}/**/*.py" if at.is_dir() else at.name for name, at in own.items())]
+        ),
     }
     for name in ("folder", "program"):
         if any(c in str(facts[name]) for c in '"\\%\n'):
@@ -73,7 +80,12 @@ def write_app(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(Template(text).substitute(facts), encoding="utf-8")
     (folder / "certificates.sh").chmod(0o755)
-    write(folder / EXPERIMENT, to_toml(_values(experiment, deploy)).encode())
+    write(folder / EXPERIMENT, to_toml(values).encode())
+    for name, source in own.items():  # a method of one's own travels with the app
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, folder / source.name)
 
 
 def _values(experiment: Experiment, deploy: Deployment) -> dict[str, Any]:

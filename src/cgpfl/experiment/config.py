@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cgpfl.algorithms import METHODS, get_method
+from cgpfl.algorithms import METHODS, Seamed, get_method
+from cgpfl.algorithms.wrapper import seamed
 from cgpfl.data import FederatedData, make_data
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import parameters
@@ -92,7 +93,7 @@ class Experiment(Settings):
             if m.label in built:
                 raise CgpflError(f"method: {m.label!r} is there twice; give each a label of its own")
             check_label(m.label)
-            built[m.label] = get_method(m.name, m.settings)
+            built[m.label] = seamed(get_method(m.name, m.settings), self.seams())
         return built
 
     def complete(self, data: FederatedData, model_settings: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +104,7 @@ class Experiment(Settings):
         if self.data.source.endswith(".npz"):
             section["source"] = str(Path(self.data.source).resolve())
         methods = [
-            {"name": m.name, "label": m.label, **parameters(method)}
+            {"name": m.name, "label": m.label, **parameters(method.method if isinstance(method, Seamed) else method)}
             for m, method in zip(self.method, self.methods().values(), strict=True)
         ]
         return {

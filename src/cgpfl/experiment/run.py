@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cgpfl.algorithms import Algorithm, Seamed, get_method
+from cgpfl.algorithms import Algorithm, get_method
+from cgpfl.algorithms.wrapper import seamed
 from cgpfl.data import FederatedData
 from cgpfl.engine import Engine, State, check_start, engine_for
 from cgpfl.engine.placement import check_place
@@ -210,8 +211,7 @@ def checked(method: Any, data: FederatedData, settings: Settings) -> Any:
     if not isinstance(method, Algorithm):
         raise CgpflError(f"method: {type(method).__name__} does not keep the contract; see cgpfl.Algorithm")
     prepared: Any = normalised(method) if dataclasses.is_dataclass(method) else method
-    if settings.seams():
-        prepared = Seamed(prepared, **settings.seams())
+    prepared = seamed(prepared, settings.seams())
     if getattr(prepared, "needs_public", False) and data.public is None:
         name = getattr(prepared, "name", type(prepared).__name__)
         raise CgpflError(f"{name}: needs samples that everybody has; set data.public, for instance to 0.1")

@@ -22,12 +22,12 @@ from cgpfl.engine.flower.server import Coordinator, RoundOutcome, Rules, ServerS
 from cgpfl.engine.round import State
 from cgpfl.errors import CgpflError
 from cgpfl.experiment import events as stream
-from cgpfl.experiment.checkpoint import MethodFolder
+from cgpfl.experiment.checkpoint import MethodFolder, check_same
 from cgpfl.experiment.config import Experiment, from_dict, to_toml
 from cgpfl.experiment.folder import RunFolder
 from cgpfl.experiment.records import Records, scores
 from cgpfl.experiment.result import Result
-from cgpfl.experiment.run import check_same, fingerprint
+from cgpfl.experiment.run import fingerprint
 from cgpfl.files import save_arrays, write
 from cgpfl.metrics import measured
 

@@ -13,11 +13,12 @@ import jax
 import numpy as np
 
 from cgpfl.data import FederatedData
-from cgpfl.engine import Simulation
+from cgpfl.engine import Drive, Simulation
+from cgpfl.engine.drive import of_each
 from cgpfl.engine.together import Run, Together, how_many_fit, same_samples
 from cgpfl.experiment.folder import parameters
 from cgpfl.experiment.records import Cost, Records
-from cgpfl.experiment.run import Pace, Progress, Stopped
+from cgpfl.experiment.run import Progress, mean_accuracy
 from cgpfl.experiment.table import Runs
 from cgpfl.metrics import agreement
 
@@ -80,31 +81,28 @@ def run_batch(
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Done]:
     """Every run to its last round. When ``stop()`` turns true, :class:`Stopped` is raised."""
-    label, todo, model, engine = batch
-    rounds, began = engine["rounds"], time.perf_counter()
-    done: list[Done] = []
+    began, done = time.perf_counter(), list[Done]()
     for part in batch.parts():
-        first = len(done)
-        together = Together(part, model, **engine)
-        state, t, pace = together.start(), 0, Pace()
-        records = [Records() for _ in part]
-        while t < rounds and bool((state.diverged < 0).any()):
-            end, start = min(t + pace.length, together.furthest(t)), time.perf_counter()
-            state, values, due = together.advance(state, t, end)
-            pace.took(end - t, time.perf_counter() - start)
-            for own, (block, evaluated) in zip(records, together.split(state, values, due), strict=True):
-                own.add(evaluated, block)
-            t = end
+        drive = Drive(Together(part, batch.model, **batch.engine), Records(), label=batch.label)
+
+        def on_block(evaluations: int, part: Any = part, drive: Drive = drive, before: int = len(done)) -> None:
             if on_progress is not None:
-                told = round((first + t / rounds * len(part)) / len(todo) * rounds)
-                speed = None if pace.speed is None else pace.speed * len(part) / len(todo)
-                accuracy = _mean_accuracy(records, part)
-                on_progress(Progress(label, told, rounds, accuracy, time.perf_counter() - began, speed))
-            if stop():
-                raise Stopped(label)
-        ends = zip(records, np.asarray(state.answers), np.asarray(state.diverged), strict=True)
-        done += [Done(own, int(answers), None if bad < 0 else int(bad) + 1) for own, answers, bad in ends]
+                on_progress(_progress(batch, part, drive, before, time.perf_counter() - began))
+
+        drive.run(on_block, stop)
+        answers = np.asarray(drive.state.answers)
+        ends = zip(of_each(drive.state, drive.records), answers, drive.lost, strict=True)
+        done += [Done(own, int(count), bad) for own, count, bad in ends]
     return done
+
+
+def _progress(batch: Batch, part: Sequence[Run], drive: Drive, before: int, seconds: float) -> Progress:
+    """How far all of a batch is, ``before`` of whose runs have ended."""
+    rounds, share = batch.engine["rounds"], len(part) / len(batch.todo)
+    at = round(before / len(batch.todo) * rounds + drive.t * share)
+    speed = None if drive.pace.speed is None else drive.pace.speed * share
+    accuracy = mean_accuracy(of_each(drive.state, drive.records), [run.data for run in part])
+    return Progress(batch.label, at, rounds, accuracy, seconds, speed)
 
 
 def as_runs(batch: Batch, done: Sequence[Done], *, seconds: float, tried: list[dict[str, Any]] | None = None) -> Runs:
@@ -126,15 +124,6 @@ def as_runs(batch: Batch, done: Sequence[Done], *, seconds: float, tried: list[d
         tried=tried or [],
         ari=[_ari(d.records, r.data) for d, r in zip(done, todo, strict=True)],
     )
-
-
-def _mean_accuracy(records: Sequence[Records], runs: Sequence[Run]) -> float | None:
-    each = [
-        r.values["correct"][-1].sum() / run.data.test.counts.sum()
-        for r, run in zip(records, runs, strict=True)
-        if r.rounds
-    ]
-    return float(np.mean(each)) if each else None
 
 
 def _ari(records: Records, data: FederatedData) -> float | None:

@@ -14,13 +14,14 @@ import numpy as np
 from cgpfl.algorithms import METHODS
 from cgpfl.data import FederatedData
 from cgpfl.engine import check_start
+from cgpfl.engine.drive import interrupts
 from cgpfl.engine.together import Run
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.batch import Batch, Done, as_runs, compiling, run_batch
 from cgpfl.experiment.compared import Compared, finish, load, save
 from cgpfl.experiment.config import Experiment, Named, from_dict, read_toml, to_toml
 from cgpfl.experiment.folder import RunFolder, parameters
-from cgpfl.experiment.run import Progress, checked, fingerprint, interrupts
+from cgpfl.experiment.run import Progress, checked, explain, fingerprint
 from cgpfl.experiment.table import Runs
 from cgpfl.experiment.tune import candidates, space
 from cgpfl.files import write
@@ -204,7 +205,7 @@ def _run(problem: _Problem, path: Path, notes: list[str], on_progress: Callable[
         "seeds": problem.seeds,
         "rounds": experiment.rounds,
     }
-    lost = [explain(m, problem.methods[m], r) for m, r in runs.items() if any(bad is not None for bad in r.diverged)]
+    lost = [lost_seeds(m, problem.methods[m], r) for m, r in runs.items() if any(bad is not None for bad in r.diverged)]
     return finish(path, runs, facts, target=problem.comparing.target, notes=notes, diverged=lost)
 
 
@@ -249,9 +250,8 @@ def _choose(settings: list[Any], todo: list[Run], done: list[Done], seeds: int) 
     return int(np.argmax(np.where(np.isnan(found), -1.0, found))), tried
 
 
-def explain(label: str, method: Any, runs: Runs) -> str:
+def lost_seeds(label: str, method: Any, runs: Runs) -> str:
     """Which seeds of a method diverged, and why that may be."""
     lost = {seed: bad for seed, bad in zip(runs.seeds, runs.diverged, strict=True) if bad is not None}
     where = ", ".join(f"seed {seed} in round {bad}" for seed, bad in lost.items())
-    cause = method.likely_cause() if hasattr(method, "likely_cause") else "the rates are too high"
-    return f"{label}: diverged ({where}); likely cause: {cause}"
+    return explain(label, method, f"({where})")

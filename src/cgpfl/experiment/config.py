@@ -10,9 +10,10 @@ from typing import Any
 
 from cgpfl.algorithms import METHODS, get_method
 from cgpfl.data import FederatedData, make_data
+from cgpfl.engine.settings import SEAMS, Settings
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import parameters
-from cgpfl.experiment.run import SEAMS, Settings, check_label
+from cgpfl.experiment.run import check_label
 from cgpfl.hyper import from_values, hyper, validate
 from cgpfl.metrics import chosen
 

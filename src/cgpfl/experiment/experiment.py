@@ -10,6 +10,7 @@ from typing import Any
 
 from cgpfl.data import FederatedData
 from cgpfl.engine import check_start
+from cgpfl.engine.drive import interrupts
 from cgpfl.engine.placement import check_place
 from cgpfl.engine.processes import agree, by_the_first, watched
 from cgpfl.errors import CgpflError
@@ -17,7 +18,7 @@ from cgpfl.experiment.config import Experiment, from_dict, read_toml, to_toml
 from cgpfl.experiment.events import EVENTS, Callback, JsonLines, check_callbacks, opening, told
 from cgpfl.experiment.folder import RunFolder, parameters
 from cgpfl.experiment.result import Outcome, Result
-from cgpfl.experiment.run import Progress, checked, interrupts, run_method
+from cgpfl.experiment.run import Progress, checked, run_method
 from cgpfl.files import write
 from cgpfl.models import Model, as_model
 

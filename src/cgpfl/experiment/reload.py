@@ -14,13 +14,13 @@ import numpy as np
 from cgpfl.engine import State
 from cgpfl.engine.problem import keys_of, make_task, on_device, with_public
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.checkpoint import STATE, MethodFolder, arrays_tree, load_checkpoint
+from cgpfl.experiment.checkpoint import STATE, MethodFolder, arrays_tree, check_same, load_checkpoint
 from cgpfl.experiment.compare import is_comparison
 from cgpfl.experiment.config import Experiment, from_dict, read_toml
 from cgpfl.experiment.experiment import build
 from cgpfl.experiment.folder import RunFolder
 from cgpfl.experiment.result import Result
-from cgpfl.experiment.run import check_same, fingerprint, run_method
+from cgpfl.experiment.run import fingerprint, run_method
 from cgpfl.models import as_model
 
 

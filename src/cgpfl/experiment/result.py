@@ -14,7 +14,7 @@ import pandas as pd
 
 from cgpfl.contexts import membership, spreading, transition
 from cgpfl.data import FederatedData
-from cgpfl.engine import Engine, State
+from cgpfl.engine import State
 from cgpfl.experiment.folder import parameters
 from cgpfl.experiment.records import Cost, Records, pull, scores
 from cgpfl.metrics import METRICS, agreement
@@ -110,7 +110,8 @@ class Result:
     method: Any
     data: FederatedData
     model: Any
-    simulation: Engine
+    simulation: Any
+    """Its engine; a simulation's knows personal models."""
     state: State
     records: Records
     rounds: int

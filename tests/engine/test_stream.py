@@ -79,7 +79,7 @@ def test_who_was_never_asked_has_a_first_state_and_a_model(digits, mlr):
 
 def test_only_the_cohort_is_on_the_device(digits, mlr):
     simulation = Streamed(PFedMe(), digits, mlr, rounds=4, participation=0.25)
-    at = np.asarray(simulation._drawn(0))
+    at = np.asarray(simulation._drawn((), 0))
     assert len(at) == 2
     arrays = simulation._part(at)
     assert 2 * digits.train.counts.max() >= len(arrays.x) * 7 / 8

@@ -189,7 +189,7 @@ def _run(
     state, records, before = _begin(server, place)
     began, saved = time.perf_counter() - before, len(records.rounds)
     handle: Any = RemoteEngine(server)
-    teller = stream.Teller(callbacks, label, method, RemoteData.of(agreed, state), handle)
+    teller = stream.Teller(callbacks, label, [(method, RemoteData.of(agreed, state))], handle)
     teller.started(state.t, experiment.rounds)
 
     def save() -> None:
@@ -215,8 +215,8 @@ def _run(
     def note(happened: RoundOutcome, round_: int) -> None:
         if happened.record is not None:
             records.add([round_], {k: v[None] for k, v in happened.record.items()})
-            teller.data = RemoteData.of(agreed, happened.state)
-            teller.evaluated(records, 1, time.perf_counter() - began)
+            teller.runs = [(method, RemoteData.of(agreed, happened.state))]
+            teller.evaluated([records], [round_], time.perf_counter() - began)
         for client, why in happened.refused.items():
             events.say(f"{label}, round {state.t + 1}: client {client} refused: {why}")
         for client in happened.anew:
@@ -237,7 +237,7 @@ def _run(
         tell(state, happened.answered)
     facts = (experiment.rounds, time.perf_counter() - began, experiment.seed)
     result = Result(label, method, RemoteData.of(agreed, state), agreed.model(), handle, _whole(state), records, *facts)
-    teller.ended(result)
+    teller.ended(result.rounds, result.summary)
     return result
 
 

@@ -171,6 +171,11 @@ class Drive:
         """Whether there is nothing left to run."""
         return self.t >= self.engine.rounds or None not in self.lost
 
+    def newest(self, count: int) -> list[int]:
+        """The rounds of the last ``count`` evaluations."""
+        newest: list[int] = self.records.rounds[len(self.records.rounds) - count :]
+        return newest
+
     def block(self, rounds: int) -> int:
         """At most ``rounds`` rounds in one call → how many evaluations there were."""
         end, start = min(self.t + rounds, self.engine.furthest(self.t)), time.perf_counter()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,9 +18,9 @@ import numpy as np
 from cgpfl.data import FederatedData
 from cgpfl.data.federated import IndexTable
 from cgpfl.engine.blocks import SHARE_OF_MEMORY, auto_block, client_bytes, memory, record_capacity
-from cgpfl.engine.drive import Drive, Recorded, of_each
+from cgpfl.engine.drive import Drive, Recorded, Traffic, of_each
 from cgpfl.engine.problem import Arrays, keys_of, make_task, on_device
-from cgpfl.engine.round import State
+from cgpfl.engine.round import State, begin
 from cgpfl.engine.settings import Settings
 from cgpfl.engine.simulation import Simulation
 from cgpfl.tree import nbytes, plain, take
@@ -47,6 +48,7 @@ class Together(Simulation):
         super().__init__(first.method, padded([first.data])[0], model, seed=first.seed, **settings)
         plan = Settings(**settings)
         self.runs = list(runs)
+        self._first = partial(Simulation, first.method, first.data, model, seed=first.seed, **settings)
         same = all(r.data is first.data for r in runs)
         one_set = same_samples([r.data for r in runs])
         self.method = stack([r.method for r in runs])
@@ -65,6 +67,15 @@ class Together(Simulation):
             capacity=record_capacity(plan.rounds, plan.every, clients),
             together="same" if same else "split" if one_set else "own",
         )
+
+    def traffic(self) -> Traffic:
+        """Bytes and gradients of one client in one round of the first run."""
+        return self._first().traffic()
+
+    def shapes(self) -> State:
+        """The form of all runs' state as it is saved."""
+        shapes: State = begin.eval_shape(self.method, self.task, self.arrays, self.keys, self.static.together)
+        return shapes
 
     def _stacked(self, one_set: bool) -> Arrays:
         """The runs' federations on the device, with a leading axis; samples that all share are there once."""

@@ -129,9 +129,9 @@ class MethodFolder:
             raise CgpflError(f"checkpoint {self.path}: was run with store = {was}, now {now}; use what it was")
         if not wanted:
             state = arrays_tree(arrays, like, self.path / STATE)
-            check_same(self.path, facts["run"], facts["run"] if what is None else what)
+            check_same(self.path, facts.get("run", {}), facts.get("run", {}) if what is None else what)
             return state, facts, records
         self._load_clients(like.clients, facts["round"])
         state = arrays_tree(arrays, like._replace(clients=()), self.path / STATE)
-        check_same(self.path, facts["run"], facts["run"] if what is None else what)
+        check_same(self.path, facts.get("run", {}), facts.get("run", {}) if what is None else what)
         return state._replace(clients=like.clients), facts, records

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -121,6 +121,8 @@ class Result:
     diverged: int | None = None
     """The round in which the method diverged, if it did."""
     message: str | None = None
+    problem: Any = field(default=None, repr=False, compare=False)
+    """What was run (:class:`~cgpfl.experiment.experiment.Problem`), where it is known."""
 
     @property
     def scores(self) -> dict[str, float] | None:
@@ -218,10 +220,12 @@ class Result:
     def save(self, folder: str | Path) -> Path:
         """Write the result as a run folder (which must not exist yet); returns its path."""
         from cgpfl.experiment.folder import RunFolder
+        from cgpfl.experiment.run import fingerprint
 
-        run = RunFolder.create(Path(folder))
+        known = self.problem is not None
+        run: RunFolder = self.problem.begin(Path(folder)) if known else RunFolder.create(Path(folder))
         run.write_split(self.data)
-        run.save_result(self)
+        run.save_result(self, fingerprint(self.method, self.model, self.problem.experiment) if known else {})
         run.save_models(self)
         run.finish([self.outcome()])
         return run.path

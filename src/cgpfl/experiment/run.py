@@ -5,28 +5,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cgpfl.algorithms import Algorithm, Seamed, get_method
+from cgpfl.algorithms import Seamed
 from cgpfl.data import FederatedData
-from cgpfl.engine import Drive, Settings, check_start, engine_for
-from cgpfl.engine.drive import Stopped, interrupts
-from cgpfl.engine.placement import check_place
+from cgpfl.engine import Drive, Settings, engine_for
+from cgpfl.engine.drive import Stopped
 from cgpfl.engine.problem import cohort_size
-from cgpfl.engine.processes import agree, by_the_first
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder
-from cgpfl.experiment.events import EVENTS, Callback, JsonLines, Teller, check_callbacks, opening, told
-from cgpfl.experiment.folder import RunFolder, parameters
+from cgpfl.experiment.events import Callback, Teller
+from cgpfl.experiment.given import a_method
 from cgpfl.experiment.records import Records
 from cgpfl.experiment.result import Result
-from cgpfl.hyper import from_values, normalised
-from cgpfl.metrics import chosen, name_of
-from cgpfl.models import as_model
+from cgpfl.hyper import parameters
 from cgpfl.rounds import SGD
 
 
@@ -53,94 +47,9 @@ class Interrupted(Stopped):
         self.result = result
 
 
-def run(
-    method: Any,
-    data: FederatedData,
-    model: Any = "mlr",
-    *,
-    out: str | Path | None = None,
-    resume: bool = False,
-    on_progress: Callable[[Progress], None] | None = None,
-    callbacks: Sequence[Callback] = (),
-    label: str | None = None,
-    **settings: Any,
-) -> Result:
-    """Run ``method`` on ``data`` and return its :class:`Result`.
-
-    ``method``: an object of the contract, or a method's name. ``model``: "mlr", "dnn", "cnn", a
-    :class:`~cgpfl.models.Model`, a flax module or a pair (init, apply). ``settings`` are those of :class:`Settings`:
-    ``rounds`` (200) and ``seed`` (0).
-    ``eval_every``: rounds between evaluations (0 = about 100 in the run; the last is always evaluated).
-    ``participation``: share of the clients asked in a round. ``dropout``: chance that one asked does not
-    answer. ``clients_per_block``: clients computed at once (0 = what fits). ``devices``: how many share the
-    clients, "all", or "auto": one, or a CPU's cores if that is faster. ``store``: where personal states are
-    between rounds: "device", "host", "disk" (a file in ``out``), or "auto". ``precision``: of the clients'
-    matrix products, "float32", "tf32", "bfloat16", or "default": JAX's own. ``metrics``: what is measured, by name or
-    yours (see :func:`cgpfl.metrics.get_metric`). ``sampler``: who is asked; ``outgoing``: what becomes of updates
-    before they leave a client; ``mean``: how uploads become a mean (:mod:`cgpfl.rounds`).
-    ``out``: a run folder, with checkpoints;
-    with ``resume=True`` a run there is continued. ``on_progress`` is called after every block; ``callbacks`` with
-    every :class:`~cgpfl.experiment.events.Event`.
-
-    >>> import cgpfl
-    >>> data = cgpfl.make_data("digits", "rotation", seed=0)
-    >>> result = cgpfl.run(cgpfl.CGPFL(contexts="auto"), data, rounds=50, seed=0)
-    >>> result.contexts.k
-    4
-    """
-    if "metrics" in settings:
-        settings["metrics"] = [name_of(m) for m in settings["metrics"]]
-    how = from_values(Settings, settings, "run")
-    chosen(how.metrics)
-    built = as_model(model, data.shape, data.classes)
-    method = checked(get_method(method) if isinstance(method, str) else method, data, how)
-    check_start([method], data, built)
-    name = label or getattr(method, "name", "") or type(method).__name__.lower()
-    check_label(name)
-    check_place(how.devices, how.store)
-    check_callbacks(callbacks)
-    folder = None if out is None else RunFolder(Path(out))
-    if folder is not None:
-        agree("run", f"{fingerprint(method, built, how)} {data.digest}")
-        by_the_first(partial(_prepare, folder, data, name, resume))
-    if folder is not None:
-        callbacks = (JsonLines(folder.path / EVENTS), *callbacks)
-    with told(
-        callbacks, opening(name if folder is None else folder.path.resolve().name, how, data, built)
-    ) as listening:
-        with interrupts() as stop:
-            result = run_method(
-                method,
-                data,
-                built,
-                how,
-                label=name,
-                folder=None if folder is None else folder.method(name),
-                on_progress=on_progress,
-                callbacks=listening,
-                stop=stop,
-            )
-        if folder is not None:
-            by_the_first(partial(folder.save_models, result))
-            by_the_first(lambda: folder.finish([result.outcome()]))
-    return result
-
-
-def _prepare(folder: RunFolder, data: FederatedData, label: str, resume: bool) -> None:
-    """Create the folder, or check that it is of this run."""
-    if not (resume and folder.path.exists()):
-        RunFolder.create(folder.path)
-    folder.write_split(data)
-    others = [there for there in folder.labels() if there != label]
-    if others:
-        raise CgpflError(f"run {folder.path}: holds {', '.join(others)}; resume with label={others[0]!r}")
-
-
 def checked(method: Any, data: FederatedData, settings: Settings) -> Any:
     """``method``, under the rules of its rounds, with its hyper-parameters checked by themselves and here."""
-    if not isinstance(method, Algorithm):
-        raise CgpflError(f"method: {type(method).__name__} does not keep the contract; see cgpfl.Algorithm")
-    prepared: Any = normalised(method) if dataclasses.is_dataclass(method) else method
+    prepared: Any = a_method(method)
     if settings.seams():
         prepared = Seamed(prepared, **settings.seams())
     if getattr(prepared, "needs_public", False) and data.public is None:
@@ -182,7 +91,7 @@ def run_method(
     simulation = engine_for(method, data, model, folder=where, **place, **settings.engine())
     what, total = fingerprint(method, model, settings), settings.rounds
     drive = Drive(simulation, Records(), label=label, checkpoints=folder, what=what)
-    teller = Teller(callbacks, label, method, data, simulation)
+    teller = Teller(callbacks, label, [(method, data)], simulation)
 
     def message() -> str | None:
         bad = drive.lost[0]
@@ -193,7 +102,7 @@ def run_method(
         return Result(label, method, data, model, simulation, simulation.whole(drive.state), drive.records, *facts)
 
     def on_block(evaluations: int) -> None:
-        teller.evaluated(drive.records, evaluations, drive.seconds)
+        teller.evaluated([drive.records], drive.newest(evaluations), drive.seconds)
         if on_progress is not None:
             accuracy = mean_accuracy([drive.records], [data])
             on_progress(Progress(label, drive.t, total, accuracy, drive.seconds, drive.pace.speed, message()))
@@ -207,7 +116,7 @@ def run_method(
     except Stopped:
         raise Interrupted(result()) from None
     ended = result()
-    teller.ended(ended)
+    teller.ended(ended.rounds, ended.summary)
     return ended
 
 

@@ -16,7 +16,7 @@ ALLOWED = {
     "report": set(),
     "rounds": set(),
     "algorithms": {"contexts", "rounds"},
-    "engine": {"algorithms", "models", "data"},
+    "engine": {"algorithms", "models", "data", "rounds"},
     "experiment": {"algorithms", "contexts", "models", "data", "engine", "report", "rounds"},
     "paper": {"algorithms", "contexts", "models", "data", "engine", "experiment", "report"},
     "battery": {"algorithms", "models", "data", "engine", "experiment", "report"},

@@ -219,6 +219,11 @@ def seamed(method: Any, rules: dict[str, Any]) -> Any:
     return Seamed(method, **rules) if rules and not isinstance(method, Seamed) else method
 
 
+def unseamed(method: Any) -> Any:
+    """The method itself."""
+    return method.method if isinstance(method, Seamed) else method
+
+
 def rules_in(values: dict[str, Any], where: str) -> dict[str, Any]:
     """The rules of a round among the values of a configuration."""
     fields = {name: field for name, field in hyper_parameters(Seamed).items() if name != "method"}

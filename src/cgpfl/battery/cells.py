@@ -16,12 +16,13 @@ from cgpfl import __version__
 from cgpfl.algorithms import get_method
 from cgpfl.battery.problems import PROBLEMS, digest, federation
 from cgpfl.data import FederatedData
+from cgpfl.engine import Settings
 from cgpfl.engine.together import Run
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.batch import Batch, Done
 from cgpfl.experiment.compared import check_made_with
 from cgpfl.experiment.records import scores
-from cgpfl.experiment.run import Settings, checked, fingerprint
+from cgpfl.experiment.run import checked, fingerprint
 from cgpfl.files import write
 from cgpfl.metrics import agreement
 from cgpfl.models import Model, as_model

@@ -22,10 +22,11 @@ from cgpfl.battery.cells import Cell, Outcome, Unit, batch_of, check, keep, load
 from cgpfl.battery.problems import QUICK, chosen
 from cgpfl.battery.processes import over_processes
 from cgpfl.battery.regret import Regrets, regrets
+from cgpfl.engine.drive import Stopped, interrupts
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.batch import Batch, compiling, run_batch
 from cgpfl.experiment.compare import ALWAYS
-from cgpfl.experiment.run import Progress, Stopped, interrupts
+from cgpfl.experiment.run import Progress
 from cgpfl.files import keep_wishes, same_wishes
 
 QUICK_METHODS = ("local", "fedavg", "ditto", "ifca", "cgpfl-heur", "cgpfl-auto")

@@ -42,7 +42,7 @@ def battery(
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # this process must not fill a GPU
     from cgpfl.battery.run import run, wishes_of
     from cgpfl.cli.terminal import progress
-    from cgpfl.experiment.run import Stopped
+    from cgpfl.engine.drive import Stopped
 
     wishes = wishes_of(problems or (), methods, seeds, rounds, quick=quick, more_seeds=contexts_seeds)
     use(device)

@@ -54,6 +54,8 @@ def make_data(
     ``public`` is the share of all those samples that is taken out before the split and that everybody has;
     with hidden contexts, equally many of them are of each.
     """
+    recipe = {**locals()}
+    recipe["split"] = recipe.pop("split_by")
     rule_of = SPLITS.find(split_by)
     if not 0 <= public < 1:
         raise CgpflError(f"public = {public:g}: must be a share, >= 0 and < 1")
@@ -71,7 +73,7 @@ def make_data(
             if value != default:
                 reason = "the file's own clients keep their samples"
                 raise CgpflError(f"{name}: {reason}; use another split, or {name} = {default}")
-        return FederatedData.from_arrays(x, y, raw.client, **more)
+        return FederatedData.from_arrays(x, y, raw.client, **more).made_by(recipe)
 
     rule = "iid" if split_by in MAKERS else split_by
     used = np.arange(len(y)) if share == 1 else sample(y, share, seed)
@@ -101,7 +103,7 @@ def make_data(
         about["classes_per_client"] = classes_per_client
     if rule == "dirichlet":
         about["alpha"] = alpha
-    return FederatedData.from_parts(x, y, parts, context=context, public=everybody, **more)
+    return FederatedData.from_parts(x, y, parts, context=context, public=everybody, **more).made_by(recipe)
 
 
 def _set_aside(rows: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray | None]:

@@ -13,11 +13,16 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cgpfl.errors import CgpflError
+from cgpfl.files import load_arrays, save_arrays
+
+TABLES = ("train", "test", "validation")
+ARRAYS = ("x", "y", "public", "context", "ids")
 
 
 class IndexTable(NamedTuple):
@@ -61,6 +66,8 @@ class FederatedData:
     """Client ids, a permutation of 0..N-1: random draws follow the id, not the place in the table."""
     about: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Where the data came from and how it was split, for the record."""
+    made: tuple[dict[str, Any], dict[str, Any]] | None = dataclasses.field(default=None, repr=False, compare=False)
+    """The arguments of :func:`~cgpfl.data.make_data`, and what it gave."""
 
     def __post_init__(self) -> None:
         if self.ids.size == 0:
@@ -93,6 +100,44 @@ class FederatedData:
             h.update(f"{array.dtype.str}{array.shape}".encode())
             h.update(np.ascontiguousarray(array).data)  # no copy of the samples
         return h.hexdigest()[:16]
+
+    @property
+    def recipe(self) -> dict[str, Any] | None:
+        """The arguments of :func:`~cgpfl.data.make_data` that give this; None if it was made, or changed, by hand."""
+        if self.made is None:
+            return None
+        recipe, gave = self.made
+        return recipe if all(getattr(self, name) is value for name, value in gave.items()) else None
+
+    def made_by(self, recipe: dict[str, Any]) -> FederatedData:
+        """Note that these arguments of :func:`~cgpfl.data.make_data` gave this."""
+        gave = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("about", "made")}
+        object.__setattr__(self, "made", (recipe, gave))
+        return self
+
+    def save(self, path: Path) -> None:
+        """Samples, labels and who holds them in one safetensors file, for :meth:`load`."""
+        arrays = {name: value for name in ARRAYS if (value := getattr(self, name)) is not None}
+        for name in TABLES:
+            if (table := getattr(self, name)) is not None:
+                arrays |= {f"{name}.rows": table.rows, f"{name}.counts": table.counts}
+        save_arrays(path, arrays, {name: getattr(self, name) for name in ("classes", "scale", "shift", "about")})
+
+    @classmethod
+    def load(cls, path: Path) -> FederatedData:
+        """What :meth:`save` wrote."""
+        if not path.exists():
+            raise CgpflError(f"data {path}: does not exist")
+        arrays, facts = load_arrays(path)
+        there = [name for name in TABLES if f"{name}.rows" in arrays]
+        tables: dict[str, Any] = {n: IndexTable(arrays.pop(f"{n}.rows"), arrays.pop(f"{n}.counts")) for n in there}
+        return cls(**{**arrays, **tables, **facts})
+
+    @property
+    def nbytes(self) -> int:
+        """Of samples, labels and tables."""
+        tables = [t for t in (self.train, self.test, self.validation) if t is not None]
+        return self.x.nbytes + self.y.nbytes + sum(t.rows.nbytes for t in tables)
 
     def permute(self, order: Sequence[int]) -> FederatedData:
         """The same federation with its clients listed in another order, each keeping its id."""

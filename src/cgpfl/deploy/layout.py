@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,7 @@ from cgpfl.data import FederatedData
 from cgpfl.deploy.agreement import EXPERIMENT, Deployment, check_fits, read_agreement
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import Experiment, to_toml
-from cgpfl.experiment.folder import parameters
 from cgpfl.files import write
-from cgpfl.models import as_model
 from cgpfl.registry import own_modules
 
 KEYS = "keys"
@@ -90,9 +89,8 @@ def write_app(
 
 def _values(experiment: Experiment, deploy: Deployment) -> dict[str, Any]:
     """Everything written out; the data section is of simulations and of no use to nodes."""
-    model = as_model(experiment.model.name, deploy.shape, deploy.classes, **experiment.model.settings)
-    stand_in: Any = dataclasses.make_dataclass("Counted", ["clients"])(deploy.clients)
-    values = experiment.complete(stand_in, parameters(model.settings()))
+    stand_in: Any = SimpleNamespace(clients=deploy.clients, shape=deploy.shape, classes=deploy.classes)
+    values = experiment.complete({experiment.seed: stand_in}, experiment.make_model(stand_in))
     values["deploy"] = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(deploy).items()}
     return values
 

@@ -22,12 +22,12 @@ from cgpfl.engine.flower.server import Coordinator, RoundOutcome, Rules, ServerS
 from cgpfl.engine.round import State
 from cgpfl.errors import CgpflError
 from cgpfl.experiment import events as stream
-from cgpfl.experiment.checkpoint import MethodFolder
+from cgpfl.experiment.checkpoint import MethodFolder, check_same
 from cgpfl.experiment.config import Experiment, from_dict, to_toml
 from cgpfl.experiment.folder import RunFolder
 from cgpfl.experiment.records import Records, scores
 from cgpfl.experiment.result import Result
-from cgpfl.experiment.run import check_same, fingerprint
+from cgpfl.experiment.run import fingerprint
 from cgpfl.files import save_arrays, write
 from cgpfl.metrics import measured
 
@@ -188,7 +188,7 @@ def _run(
     state, records, before = _begin(server, place)
     began, saved = time.perf_counter() - before, len(records.rounds)
     handle: Any = RemoteEngine(server)
-    teller = stream.Teller(callbacks, label, method, RemoteData.of(agreed, state), handle)
+    teller = stream.Teller(callbacks, label, [(method, RemoteData.of(agreed, state))], handle)
     teller.started(state.t, experiment.rounds)
 
     def save() -> None:
@@ -214,8 +214,8 @@ def _run(
     def note(happened: RoundOutcome, round_: int) -> None:
         if happened.record is not None:
             records.add([round_], {k: v[None] for k, v in happened.record.items()})
-            teller.data = RemoteData.of(agreed, happened.state)
-            teller.evaluated(records, 1, time.perf_counter() - began)
+            teller.runs = [(method, RemoteData.of(agreed, happened.state))]
+            teller.evaluated([records], [round_], time.perf_counter() - began)
         for client, why in happened.refused.items():
             events.say(f"{label}, round {state.t + 1}: client {client} refused: {why}")
         for client in happened.anew:
@@ -236,7 +236,7 @@ def _run(
         tell(state, happened.answered)
     facts = (experiment.rounds, time.perf_counter() - began, experiment.seed)
     result = Result(label, method, RemoteData.of(agreed, state), agreed.model(), handle, _whole(state), records, *facts)
-    teller.ended(result)
+    teller.ended(result.rounds, result.summary)
     return result
 
 

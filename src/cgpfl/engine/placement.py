@@ -16,8 +16,6 @@ from cgpfl.engine.stream import Streamed
 from cgpfl.errors import CgpflError
 from cgpfl.tree import nbytes, plain
 
-Engine = Simulation | Streamed
-
 
 def engine_for(
     method: Any,
@@ -28,7 +26,7 @@ def engine_for(
     store: str = "auto",
     folder: Path | None = None,
     **settings: Any,
-) -> Engine:
+) -> Simulation | Streamed:
     """The engine of a run.
 
     ``devices``: how many share the clients, "all", or "auto" (see :func:`enough_devices`). ``store``: where

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,25 +27,6 @@ class Part(NamedTuple):
 
     rows: Array
     counts: Array
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """What every engine takes: how long a run is, and how its rounds are drawn and computed."""
-
-    rounds: int
-    seed: int = 0
-    eval_every: int = 1
-    participation: float = 1.0
-    """Share of the clients asked in a round."""
-    dropout: float = 0.0
-    """Chance that one of them does not answer."""
-    clients_per_block: int = 0
-    """Clients computed at once; 0 = what fits."""
-    precision: str = "default"
-    """Of the clients' products, see :mod:`cgpfl.engine.precision`."""
-    metrics: Sequence[str] = ()
-    """What else than right answers and the loss is evaluated: names of :mod:`cgpfl.metrics`."""
 
 
 @jax.tree_util.register_dataclass

@@ -7,7 +7,6 @@ block has (a traced number: nothing is compiled again) and receives its records.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,11 +18,11 @@ from jax import Array
 from cgpfl.algorithms import Seamed, Task
 from cgpfl.engine.blocks import auto_block, client_bytes, record_capacity
 from cgpfl.engine.cache import use_compilation_cache
+from cgpfl.engine.drive import Drive, Traffic
 from cgpfl.engine.mesh import everywhere, filled, put, row_of_devices, split, to_host
 from cgpfl.engine.precision import computed
 from cgpfl.engine.problem import (
     Arrays,
-    RunSettings,
     client_keys,
     cohort_size,
     host,
@@ -35,17 +34,9 @@ from cgpfl.engine.problem import (
     with_public,
 )
 from cgpfl.engine.round import State, Static, advance, begin
+from cgpfl.engine.settings import Settings
 from cgpfl.metrics import measured
 from cgpfl.tree import Tree, nbytes
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """Cost of one client in one round."""
-
-    message: int  # bytes
-    upload: int  # bytes
-    gradients: float  # minibatch gradients (expected)
 
 
 def check_start(methods: Iterable[Any], data: Any, model: Any) -> None:
@@ -71,10 +62,10 @@ class Simulation:
         devices: int = 1,
         **settings: Any,
     ) -> None:
-        """``settings``: the fields of a :class:`~cgpfl.engine.problem.RunSettings`."""
+        """``settings``: the fields of :class:`~cgpfl.engine.settings.Settings`."""
         use_compilation_cache()
-        plan = RunSettings(**settings)
-        self.method, self.rounds, self.eval_every = method, plan.rounds, plan.eval_every
+        plan = Settings(**settings)
+        self.method, self.rounds, self.eval_every = method, plan.rounds, plan.every
         self.data = data
         mesh = row_of_devices(devices)
         self._on_one_device = partial(Simulation, method, data, model, **settings)
@@ -91,7 +82,7 @@ class Simulation:
             cohort=cohort,
             drops=plan.dropout > 0,
             block=plan.clients_per_block or auto_block(client_bytes(model, self.task.initial), own),
-            capacity=record_capacity(plan.rounds, plan.eval_every, data.clients),
+            capacity=record_capacity(plan.rounds, plan.every, data.clients),
             mesh=mesh,
             precision=plan.precision,
             metrics=measured(plan.metrics),
@@ -212,14 +203,5 @@ def simulate(
 
     The engine alone: no folder, no checkpoint, no progress (see :func:`cgpfl.run` for those).
     """
-    simulation = Simulation(method, data, model, rounds=rounds, **settings)
-    state, t = simulation.start(), 0
-    blocks: list[dict[str, np.ndarray]] = []
-    due: list[int] = []
-    while t < rounds and int(state.diverged) < 0:
-        stop = simulation.furthest(t)
-        state, records, evaluated = simulation.advance(state, t, stop)
-        blocks.append(records)
-        due += evaluated
-        t = stop
-    return state, {k: np.concatenate([b[k] for b in blocks]) for k in blocks[0]}, due
+    done = Drive(Simulation(method, data, model, rounds=rounds, **settings)).quick()
+    return done.state, done.records.values, done.records.rounds

@@ -21,13 +21,13 @@ from cgpfl.algorithms import Task
 from cgpfl.algorithms.wrapper import sampler_of
 from cgpfl.engine.blocks import auto_block, client_bytes
 from cgpfl.engine.cache import use_compilation_cache
+from cgpfl.engine.drive import Traffic
 from cgpfl.engine.evaluate import pooled
 from cgpfl.engine.precision import computed
 from cgpfl.engine.problem import (
     Arrays,
     Keys,
     Part,
-    RunSettings,
     client_keys,
     cohort_size,
     draw_cohort,
@@ -38,7 +38,8 @@ from cgpfl.engine.problem import (
     with_public,
 )
 from cgpfl.engine.round import State, Static, clients_work, evaluate
-from cgpfl.engine.simulation import Traffic, traffic_of
+from cgpfl.engine.settings import Settings
+from cgpfl.engine.simulation import traffic_of
 from cgpfl.engine.store import Store
 from cgpfl.metrics import measured
 from cgpfl.tree import Tree, plain, typed, where
@@ -120,10 +121,10 @@ class Streamed:
         folder: Path | None = None,
         **settings: Any,
     ) -> None:
-        """``folder``: keep personal states in a file there, not in memory. ``settings``: RunSettings' fields."""
+        """``folder``: keep personal states in a file there, not in memory. ``settings``: Settings' fields."""
         use_compilation_cache()
-        plan = RunSettings(**settings)
-        self.method, self.data, self.rounds, self.eval_every = method, data, plan.rounds, plan.eval_every
+        plan = Settings(**settings)
+        self.method, self.data, self.rounds, self.eval_every = method, data, plan.rounds, plan.every
         self.folder = folder
         self.keys = keys_of(plan.seed)
         self.task = make_task(model, self.keys, data.clients)
@@ -205,7 +206,7 @@ class Streamed:
         personal = computed(self.method.personal, self.static.precision)
         return personal(task, message, client, view, own.personal)
 
-    def _program(self, clients: int, drops: bool, plan: RunSettings, size: int) -> Static:
+    def _program(self, clients: int, drops: bool, plan: Settings, size: int) -> Static:
         block = plan.clients_per_block or auto_block(size, clients)
         alone = Static(clients, cohort=clients, drops=drops, block=block, capacity=1)
         return alone._replace(precision=plan.precision, metrics=measured(plan.metrics))

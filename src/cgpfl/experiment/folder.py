@@ -51,12 +51,6 @@ class RunFolder:
             raise CgpflError(f"out {path}: cannot be created: {error.strerror or error}") from error
         return cls(path)
 
-    @classmethod
-    def open(cls, path: Path) -> RunFolder:
-        if not path.is_dir():
-            raise CgpflError(f"run {path}: no such folder")
-        return cls(path)
-
     def method(self, label: str) -> MethodFolder:
         """Where a method's state and records are."""
         return MethodFolder(self.path / "methods" / label)
@@ -80,9 +74,9 @@ class RunFolder:
         write(self.path / "split.txt", (data.digest + "\n").encode())
         save_arrays(self.path / "federation.safetensors", artifacts.federation(data), {})
 
-    def save_result(self, result: Result) -> None:
-        """State and records of a run that was made in memory."""
-        about = {"round": result.rounds, "records": len(result.records.rounds), "seconds": result.seconds, "run": {}}
+    def save_result(self, result: Result, run: dict[str, Any]) -> None:
+        """State and records of a run that was made in memory; ``run``: its fingerprint."""
+        about = {"round": result.rounds, "records": len(result.records.rounds), "seconds": result.seconds, "run": run}
         self.method(result.label).save(result.state, about, result.records)
 
     def save_models(self, result: Result) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from cgpfl.engine.drive import Recorded
 from cgpfl.metrics import METRICS, Metric, reduced
 
 PER_CLIENT = (
@@ -37,19 +38,8 @@ def scores(correct: np.ndarray, n: np.ndarray) -> dict[str, float]:
     return reduced(correct / n, correct.sum() / n.sum())
 
 
-@dataclass
-class Records:
+class Records(Recorded):
     """Everything recorded of one method, evaluation by evaluation."""
-
-    rounds: list[int] = field(default_factory=list)
-    values: dict[str, np.ndarray] = field(default_factory=dict)
-
-    def add(self, rounds: list[int], values: dict[str, np.ndarray]) -> None:
-        """Append the records of a block."""
-        if rounds:
-            self.rounds = self.rounds + rounds
-            joined = {k: np.concatenate([self.values[k], v]) if k in self.values else v for k, v in values.items()}
-            self.values = joined
 
     def metrics(self) -> list[Metric]:
         """What was measured beside right answers and the loss."""

@@ -14,13 +14,12 @@ import numpy as np
 from cgpfl.engine import State
 from cgpfl.engine.problem import keys_of, make_task, on_device, with_public
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.checkpoint import STATE, MethodFolder, arrays_tree, load_checkpoint
-from cgpfl.experiment.compare import is_comparison
-from cgpfl.experiment.config import Experiment, from_dict, read_toml
+from cgpfl.experiment.checkpoint import STATE, MethodFolder, arrays_tree, check_same, load_checkpoint
+from cgpfl.experiment.config import Experiment, config_of, read_experiment
 from cgpfl.experiment.experiment import build
 from cgpfl.experiment.folder import RunFolder
 from cgpfl.experiment.result import Result
-from cgpfl.experiment.run import check_same, fingerprint, run_method
+from cgpfl.experiment.run import fingerprint, run_method
 from cgpfl.models import as_model
 
 
@@ -49,14 +48,15 @@ def load_result(path: Path, label: str | None = None) -> Result:
     ``label``: which of the run's methods; None = the most accurate.
     """
     folder, experiment = _open(path, label)
-    if "deploy" in read_toml(path / "config.toml"):
+    if "deploy" in config_of(path):
         raise CgpflError(f"run {path}: is of a deployment, whose clients keep their models; use: cgpfl personalize")
     # Where the run was computed does not matter here: one device of this machine reads what it left.
     experiment = dataclasses.replace(experiment, devices=1, store="auto")
     label = experiment.method[0].label
-    data, model, methods = build(experiment)
-    folder.check_split(data)
-    result = run_method(methods[label], data, model, experiment, label=label, folder=folder.method(label))
+    problem = build(experiment)
+    folder.check_split(problem.data)
+    method, place = problem.methods[label], folder.method(label)
+    result = run_method(method, problem.data, problem.model, experiment, label=label, folder=place)
     if result.diverged is not None:
         raise CgpflError(_lost(path, label, result.diverged))
     return result
@@ -111,14 +111,7 @@ def choose(path: Path, label: str | None) -> str:
 
 def _open(path: Path, label: str | None) -> tuple[RunFolder, Experiment]:
     """A run folder and its experiment, with the one method that is asked for, which must be finished."""
-    folder = RunFolder.open(path)
-    if not (path / "config.toml").exists():
-        raise CgpflError(f"run {path}: has no config.toml; a run made in Python is used there, by its Result")
-    if is_comparison(path):
-        raise CgpflError(f"run {path}: is a comparison, which keeps no models; use the folder of a cgpfl run")
-    values = read_toml(path / "config.toml")
-    values.pop("deploy", None)  # what real nodes agreed on is in the summary, too
-    experiment = from_dict(values, str(path / "config.toml"))
+    experiment, folder = read_experiment(path), RunFolder(path)
     names = [m.label for m in experiment.method]
     label = label or next(iter(_ranked(folder)), names[-1])
     if label not in names:

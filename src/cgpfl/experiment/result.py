@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pandas as pd
 
 from cgpfl.contexts import membership, spreading, transition
 from cgpfl.data import FederatedData
-from cgpfl.engine import Engine, State
+from cgpfl.engine import State
 from cgpfl.experiment.folder import parameters
 from cgpfl.experiment.records import Cost, Records, pull, scores
 from cgpfl.metrics import METRICS, agreement
@@ -110,7 +110,8 @@ class Result:
     method: Any
     data: FederatedData
     model: Any
-    simulation: Engine
+    simulation: Any
+    """Its engine; a simulation's knows personal models."""
     state: State
     records: Records
     rounds: int
@@ -120,6 +121,8 @@ class Result:
     diverged: int | None = None
     """The round in which the method diverged, if it did."""
     message: str | None = None
+    problem: Any = field(default=None, repr=False, compare=False)
+    """What was run (:class:`~cgpfl.experiment.experiment.Problem`), where it is known."""
 
     @property
     def scores(self) -> dict[str, float] | None:
@@ -217,10 +220,12 @@ class Result:
     def save(self, folder: str | Path) -> Path:
         """Write the result as a run folder (which must not exist yet); returns its path."""
         from cgpfl.experiment.folder import RunFolder
+        from cgpfl.experiment.run import fingerprint
 
-        run = RunFolder.create(Path(folder))
+        known = self.problem is not None
+        run: RunFolder = self.problem.begin(Path(folder)) if known else RunFolder.create(Path(folder))
         run.write_split(self.data)
-        run.save_result(self)
+        run.save_result(self, fingerprint(self.method, self.model, self.problem.experiment) if known else {})
         run.save_models(self)
         run.finish([self.outcome()])
         return run.path

@@ -22,8 +22,9 @@ import jax
 
 from cgpfl import __version__
 from cgpfl.data import load
+from cgpfl.engine.drive import interrupts
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.run import Progress, interrupts
+from cgpfl.experiment.run import Progress
 from cgpfl.files import keep_wishes, same_wishes, write
 from cgpfl.paper.beyond import BEYOND
 from cgpfl.paper.bounds import THEORY

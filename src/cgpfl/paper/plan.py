@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from cgpfl.engine.drive import Stopped
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.run import Stopped
 from cgpfl.experiment.table import Runs
 from cgpfl.paper.cells import Cell, Cells
 from cgpfl.paper.section import Section

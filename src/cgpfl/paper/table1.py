@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cgpfl.experiment.compare import explain
+from cgpfl.experiment.compare import lost_seeds
 from cgpfl.experiment.table import Runs
 from cgpfl.files import save_csv
 from cgpfl.paper.cells import Cell
@@ -71,7 +71,7 @@ def facts_of(setting: Setting, method: str, reading: str, runs: Runs, published:
 def lost(plan: Plan, cells: dict[str, Cell]) -> list[str]:
     """What is to say of the cells, by name, that diverged: which seeds, when, and the likely cause."""
     found = {name: plan.runs(cell) for name, cell in cells.items()}
-    return [explain(n, cells[n].method, r) for n, r in found.items() if any(d is not None for d in r.diverged)]
+    return [lost_seeds(n, cells[n].method, r) for n, r in found.items() if any(d is not None for d in r.diverged)]
 
 
 def row(plan: Plan, setting: Setting, label: str, reading: str = TUNED) -> Runs | None:

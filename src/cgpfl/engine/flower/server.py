@@ -20,6 +20,7 @@ import numpy as np
 from cgpfl.algorithms import Cohort
 from cgpfl.algorithms.wrapper import sampler_of
 from cgpfl.engine.cache import use_compilation_cache
+from cgpfl.engine.drive import Traffic
 from cgpfl.engine.evaluate import evaluate_message, over_clients, pooled
 from cgpfl.engine.flower.orders import Order, RefusedError
 from cgpfl.engine.flower.wire import pack, unpack
@@ -33,7 +34,6 @@ from cgpfl.engine.problem import (
     make_task,
     round_keys,
 )
-from cgpfl.engine.simulation import Traffic
 from cgpfl.errors import LostError
 from cgpfl.metrics import Metric
 from cgpfl.tree import all_finite, nbytes

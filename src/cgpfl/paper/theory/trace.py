@@ -19,7 +19,7 @@ from jax import Array
 
 from cgpfl.algorithms import Task
 from cgpfl.contexts import membership, transition
-from cgpfl.engine import Simulation, State
+from cgpfl.engine import Drive, Simulation, State
 from cgpfl.engine.problem import Arrays, Keys, host
 from cgpfl.engine.round import Static, Work, program
 from cgpfl.paper.theory.prox import exact
@@ -111,33 +111,51 @@ def watch(
     ``exact_every``-th round the gradient is also computed at exact proximal points, some dozens of full-batch
     gradients a client; 0 = never.
     """
-    simulation = Simulation(method, data, model, rounds=rounds, seed=seed, **settings)
-    static = simulation.static._replace(capacity=1)  # only of the recorded evaluations: none here
-    fixed = (method, simulation.task, simulation.arrays, simulation.keys, simulation.dropout)
-    start = state = simulation.start()
-    models, first = contexts_of(method, start.server, simulation.arrays.ids)
-    labels, slots = np.asarray(first), jax.tree.leaves(models)[0].shape[0]
-    work = _work(*fixed, state, jnp.int32(0), static=static)
-    jax.block_until_ready(_aggregate(*fixed, state, jnp.int32(0), work, static=static))
+    looked = _Looked(method, data, model, rounds=rounds, seed=seed, **settings)
+    looked.exact_every = exact_every
+    drive = Drive(looked)
+    start = drive.state
+    drive.quick()
+    return Watched(**drive.records.values or _nothing(data.clients), start=start, state=drive.state, simulation=looked)
 
-    seen: list[dict[str, Any]] = []
-    for t in range(rounds):
-        now = jnp.int32(t)
-        work, client_seconds = _timed(_work, *fixed, state, now, static=static)
-        server, server_seconds = _timed(_aggregate, *fixed, state, now, work, static=static)
+
+class _Looked(Simulation):
+    """A simulation a round at a time, whose records are what is seen after each."""
+
+    exact_every = 0
+
+    def start(self) -> State:
+        """The state before the first round, which is computed here once, unmeasured."""
+        state = super().start()
+        self.static = self.static._replace(capacity=1)  # only of the recorded evaluations: none here
+        models, labels = contexts_of(self.method, state.server, self.arrays.ids)
+        self._labels, self._slots = np.asarray(labels), jax.tree.leaves(models)[0].shape[0]
+        self._fixed = (self.method, self.task, self.arrays, self.keys, self.dropout)
+        work = _work(*self._fixed, state, jnp.int32(0), static=self.static)
+        jax.block_until_ready(_aggregate(*self._fixed, state, jnp.int32(0), work, static=self.static))
+        return state
+
+    def furthest(self, start: int) -> int:
+        """One round."""
+        return start + 1
+
+    def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:
+        """Round ``start``, the clients' work and the server's step each timed."""
+        now = jnp.int32(start)
+        work, client_seconds = _timed(_work, *self._fixed, state, now, static=self.static)
+        server, server_seconds = _timed(_aggregate, *self._fixed, state, now, work, static=self.static)
         if not bool(work.finite):
-            state = state._replace(diverged=jnp.int32(t))
-            break
-        look = host(_look(method, simulation.arrays, server, work))
-        away = moved(labels, look["context"], slots)
-        labels = look["context"]
-        times = {"client_seconds": client_seconds, "server_seconds": server_seconds}
+            return state._replace(diverged=now), {}, []
+        look = host(_look(self.method, self.arrays, server, work))
+        away = moved(self._labels, look["context"], self._slots)
+        self._labels = look["context"]
         answered = (work.cohort.weights > 0).sum(dtype=jnp.int32)
         state = State(server, work.clients, state.answers + answered, state.diverged)
-        at_prox = exact(simulation, state).gradient if exact_every and (t + 1) % exact_every == 0 else np.nan
-        seen.append({**look, **times, "transition": away, "exact_gradient": at_prox})
-    columns = {name: np.stack([s[name] for s in seen]) for name in seen[0]} if seen else _nothing(data.clients)
-    return Watched(**columns, start=start, state=state, simulation=simulation)
+        due = self.exact_every and stop % self.exact_every == 0
+        at_prox = exact(self, state).gradient if due else np.nan
+        times = {"client_seconds": client_seconds, "server_seconds": server_seconds}
+        seen = {**look, **times, "transition": away, "exact_gradient": at_prox}
+        return state, {name: np.asarray(value)[None] for name, value in seen.items()}, [stop]
 
 
 def _nothing(clients: int) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ import pytest
 import cgpfl
 from cgpfl.experiment.events import Event
 from cgpfl.trackers import MLflow, TensorBoard, Tracker, Wandb, flat, needed, tracker
-from helpers import cgpfl as run_cgpfl
+from helpers import cgpfl_process as run_cgpfl
 
 ROW = {"accuracy": 0.5, "loss": float("nan"), "bytes_up": 10}
 SETTINGS = {"rounds": 2, "settings": {"rate": 0.1}}

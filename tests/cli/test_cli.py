@@ -1,4 +1,4 @@
-"""The command line as a user runs it: real processes, real folders."""
+"""The command line as a user runs it: real folders, and real processes where they are stopped or wait."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""cgpfl compare as a user runs it: real processes, real folders."""
+"""cgpfl compare as a user runs it: real folders, and a real process where it is stopped."""
 
 import json
 import signal

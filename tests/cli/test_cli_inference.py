@@ -1,31 +1,24 @@
 """personalize, export and predict as typed, and the guide that shows them."""
 
 import contextlib
-import io
 import json
 import re
 import shlex
-import sys
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from cgpfl.cli import main
+from helpers import cgpfl
 
 GUIDE = Path(__file__).parents[2] / "docs" / "after-training.md"
 
 
-def cgpfl(*args, code=0):
-    """The command line in this process → what it printed, or its errors if it is to fail."""
-    out, err = io.StringIO(), io.StringIO()
-    called = mock.patch.object(sys, "argv", ["cgpfl", *map(str, args)])
-    with called, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == code, out.getvalue() + err.getvalue()
-    return err.getvalue() if code else out.getvalue()
+def said(*args, code=0):
+    """What the command line printed, or its errors if it is to fail."""
+    done = cgpfl(*args, code=code)
+    return done.stderr if code else done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +37,7 @@ def guide(tmp_path_factory):
             for line in block.strip().splitlines():
                 program, *args = shlex.split(line)
                 assert program == "cgpfl"
-                printed[line] = cgpfl(*args, *(["--rounds", "60"] if args[0] == "run" else []))
+                printed[line] = said(*args, *(["--rounds", "60"] if args[0] == "run" else []))
     return folder, printed, session
 
 
@@ -69,7 +62,7 @@ def test_the_guide_runs(guide):
 
 def test_default_folders_are_numbered_and_predictions_kept(folder):
     for name in ("digits-fedavg-new_client", "digits-fedavg-new_client-2"):
-        out = cgpfl("personalize", "runs/digits", "--method", "fedavg", "--data", "new_client")
+        out = said("personalize", "runs/digits", "--method", "fedavg", "--data", "new_client")
         assert out.rstrip().splitlines()[-2].endswith(f"exports/{name}")
         assert (folder / "exports" / name / "card.json").exists()
     found = pd.read_csv("predictions.csv")
@@ -82,7 +75,7 @@ def test_default_folders_are_numbered_and_predictions_kept(folder):
 
 def test_samples_without_labels(folder):
     pd.DataFrame(np.zeros((12, 64))).to_csv("zeros.csv", index=False)
-    out = cgpfl("predict", "exports/three", "--data", "zeros.csv")
+    out = said("predict", "exports/three", "--data", "zeros.csv")
     assert "the first ten of 12" in out
     assert "accuracy" not in out
     assert len(re.findall(r"^\d+ +\d+ +0\.\d{3} *$", out, re.MULTILINE)) == 10
@@ -113,7 +106,7 @@ def test_samples_without_labels(folder):
 )
 def test_bad_input_is_one_line_and_writes_nothing(folder, args, message):
     before = sorted(folder.rglob("*"))
-    said = cgpfl(*args, code=2)
-    assert message in said
-    assert len(said.strip().splitlines()) == 1
+    line = said(*args, code=2)
+    assert message in line
+    assert len(line.strip().splitlines()) == 1
     assert sorted(folder.rglob("*")) == before

@@ -10,7 +10,7 @@ import pytest
 from cgpfl import cli
 from cgpfl.paper import PARTS
 from cgpfl.paper.settings import FULL
-from helpers import ENVIRONMENT, cgpfl
+from helpers import ENVIRONMENT, cgpfl, cgpfl_process
 
 
 def one_line(done, message):
@@ -67,7 +67,8 @@ def test_more_that_is_refused(tmp_path, monkeypatch, capsys, flags, message):
 
 @pytest.mark.skipif(jax.default_backend() == "gpu", reason="there is one")
 def test_a_gpu_that_is_not_there(tmp_path):
-    one_line(cgpfl("paper", "split", "--device", "gpu", cwd=tmp_path, code=2), "--device gpu: JAX finds none; install")
+    done = cgpfl_process("paper", "split", "--device", "gpu", cwd=tmp_path, code=2)  # before JAX has looked for devices
+    one_line(done, "--device gpu: JAX finds none; install")
     assert not list(tmp_path.iterdir())
 
 

@@ -35,10 +35,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
-from cgpfl.algorithms.groups import group_step
+from cgpfl.algorithms.groups import group_step, leaves_rounds, room_for
 from cgpfl.algorithms.moreau import moreau_rounds, unstable_prox
 from cgpfl.contexts import Points, best_of, choose_k, match, prepare, seedings
-from cgpfl.errors import CgpflError
 from cgpfl.hyper import algorithm, hyper
 from cgpfl.tree import Tree, mix, norms, repeat, scale, size, switch, take
 
@@ -104,25 +103,12 @@ class CGPFL(Method):
 
     def slots(self, clients: int) -> int:
         """How many context models the server has room for."""
-        if isinstance(self.contexts, tuple):
-            if len(self.contexts) != clients:
-                raise CgpflError(f"cgpfl: contexts has {len(self.contexts)} labels for {clients} clients")
-            if max(self.contexts) >= clients:
-                raise CgpflError(f"cgpfl: contexts has label {max(self.contexts)}; labels must be below {clients}")
-            return max(self.contexts) + 1
-        if self.contexts == "auto":
-            return max(min(clients // 2, MOST), 1)
-        if int(self.contexts) > clients:
-            raise CgpflError(f"cgpfl: contexts = {self.contexts}: must be at most the number of clients, {clients}")
-        return int(self.contexts)
+        return room_for(self.contexts, clients, MOST, self.name)
 
     def check(self, clients: int, answers: float, rounds: int) -> None:
         """K against N, and a warm-up that leaves rounds for contexts."""
-        if self._clusters(self.slots(clients)) and self.warmup * clients >= answers:
-            raise CgpflError(
-                f"cgpfl: warmup = {self.warmup}: takes {self.warmup * clients} answers of clients and the run has "
-                f"{answers:.0f}; lower it or run more rounds"
-            )
+        if self._clusters(self.slots(clients)):
+            leaves_rounds(self.warmup, clients, answers, self.name)
 
     def init_server(self, task: Task, key: Array) -> Server:
         """All contexts start from one model."""

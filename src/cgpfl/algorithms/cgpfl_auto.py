@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
-from cgpfl.algorithms.groups import group_step
+from cgpfl.algorithms.groups import group_step, leaves_rounds, room_for
 from cgpfl.algorithms.steps import over_batches
 from cgpfl.batch import Batch
 from cgpfl.contexts import Evidence, add, cross_fit, match, no_evidence, placed
@@ -123,30 +123,14 @@ class CGPFLAuto(Method):
 
     def slots(self, clients: int) -> int:
         """How many context models the server has room for."""
-        if isinstance(self.contexts, tuple):
-            if len(self.contexts) != clients:
-                raise CgpflError(f"cgpfl-auto: contexts has {len(self.contexts)} labels for {clients} clients")
-            if max(self.contexts) >= clients:
-                raise CgpflError(f"cgpfl-auto: contexts has label {max(self.contexts)}; labels must be below {clients}")
-            return max(self.contexts) + 1
-        if self.contexts == "auto":
-            return max(min(clients // 2, self.most), 1)
-        if int(self.contexts) > clients:
-            raise CgpflError(
-                f"cgpfl-auto: contexts = {self.contexts}: must be at most the number of clients, {clients}"
-            )
-        return int(self.contexts)
+        return room_for(self.contexts, clients, self.most, self.name)
 
     def check(self, clients: int, answers: float, rounds: int) -> None:
         """K against N, folds against the warm-up, and a warm-up that leaves rounds for contexts."""
         self.slots(clients)
         if self.warmup < self.folds:
             raise CgpflError(f"cgpfl-auto: warmup = {self.warmup}: must be at least the number of folds, {self.folds}")
-        if self.warmup * clients >= answers:
-            raise CgpflError(
-                f"cgpfl-auto: warmup = {self.warmup}: takes {self.warmup * clients} answers of clients and the run has "
-                f"{answers:.0f}; lower it or run more rounds"
-            )
+        leaves_rounds(self.warmup, clients, answers, self.name)
 
     def init_server(self, task: Task, key: Array) -> Server:
         """One model, no evidence."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from jax import Array
 
 from cgpfl.algorithms.base import Cohort, Task
 from cgpfl.algorithms.fedavg import FedAvg
+from cgpfl.errors import CgpflError
 from cgpfl.hyper import algorithm, hyper
 from cgpfl.tree import Tree, axpy, repeat, switch, take, where
 
@@ -24,6 +26,30 @@ def group_step(
     """
     means = cohort.group_means(uploads, labels, fallback=models, equally=equally)
     return jax.tree.map(lambda w, mean: w - rate * (w - mean), models, means)
+
+
+def room_for(contexts: Any, clients: int, most: int, name: str) -> int:
+    """How many contexts there may be: K; "auto": up to N/2 and ``most``; or as many as the given labels name."""
+    if isinstance(contexts, tuple):
+        if len(contexts) != clients:
+            raise CgpflError(f"{name}: contexts has {len(contexts)} labels for {clients} clients")
+        if max(contexts) >= clients:
+            raise CgpflError(f"{name}: contexts has label {max(contexts)}; labels must be below {clients}")
+        return int(max(contexts)) + 1
+    if contexts == "auto":
+        return max(min(clients // 2, most), 1)
+    if int(contexts) > clients:
+        raise CgpflError(f"{name}: contexts = {contexts}: must be at most the number of clients, {clients}")
+    return int(contexts)
+
+
+def leaves_rounds(warmup: int, clients: int, answers: float, name: str) -> None:
+    """Raise a one-line error where a warm-up takes all the answers that a run has."""
+    if warmup * clients >= answers:
+        raise CgpflError(
+            f"{name}: warmup = {warmup}: takes {warmup * clients} answers of clients and the run has {answers:.0f}; "
+            "lower it or run more rounds"
+        )
 
 
 @jax.tree_util.register_dataclass

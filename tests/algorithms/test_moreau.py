@@ -91,11 +91,10 @@ def test_a_client_takes_the_same_steps_either_way(model, monkeypatch):
 
     task, omega, theta, batch = problem(model)
     data = ClientData(batch.x, batch.y, jnp.arange(5), jnp.int32(5), jnp.float32(1), jnp.float32(0))
-    settings = {"prox": 12.0, "personal_rate": 0.05, "generalized_rate": 0.3, "local_rounds": 3}
-    settings |= {"inner_steps": 5, "batch_size": 4}
+    method = moreau.MoreauMethod(prox=12.0, personal_rate=0.05, local_rounds=3, inner_steps=5, batch_size=4)
     found = []
     for choose in (base.shorter, lambda *sizes: False):
         monkeypatch.setattr(base, "shorter", choose)
-        found.append(moreau.moreau_rounds(task, omega, theta, data, KEYS[0], **settings))
+        found.append(method.moreau_rounds(task, omega, theta, data, KEYS[0], 0.3))
     for a, b in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)

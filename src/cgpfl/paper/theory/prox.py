@@ -10,6 +10,7 @@ distance left is at most ‖gradient‖/λ, which is reported; where it is not, 
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,7 +21,6 @@ import numpy as np
 from jax import Array
 
 from cgpfl.algorithms import ClientData, Task
-from cgpfl.algorithms.moreau import moreau_rounds
 from cgpfl.algorithms.steps import full_gradient, pull
 from cgpfl.engine import Simulation, State
 from cgpfl.engine.blocks import over_clients
@@ -138,25 +138,14 @@ def _approximate(
 ) -> tuple[Array, Array]:
     models, labels = contexts_of(method, state.server, arrays.ids)
     rate = method.context_rate if hasattr(method, "context_rate") else method.global_rate
+    single = dataclasses.replace(method, local_rounds=1, warm_start=True)
 
     def one(client_id: Array, context: Array, theta: Tree, rows: Array, count: Array) -> tuple[Array, Array]:
         data, omega = arrays.view(rows, count), take(models, context)
 
         def local_round(carry: tuple[Tree, Tree], round_key: Array) -> tuple[tuple[Tree, Tree], tuple[Array, Array]]:
             omega, theta = carry
-            after, reached = moreau_rounds(
-                task,
-                omega,
-                theta,
-                data,
-                round_key,
-                prox=method.prox,
-                personal_rate=method.personal_rate,
-                generalized_rate=rate,
-                local_rounds=1,
-                inner_steps=method.inner_steps,
-                batch_size=method.batch_size,
-            )
+            after, reached = single.moreau_rounds(task, omega, theta, data, round_key, rate)
             best = prox(task, omega, reached, data, method.prox, most=most)
             return (after, reached), (squared_distance(reached, best.params), best.error)
 

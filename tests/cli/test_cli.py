@@ -240,7 +240,9 @@ def same_run(a, b):
             np.testing.assert_array_equal(one[name], two[name], err_msg=name)
 
 
-ROUNDS = ["--rounds", "3000", "--set", "eval_every=100"]
+QUICK = "optimization_level=0" in os.environ.get("XLA_FLAGS", "")  # programs compiled quickly, whose rounds take longer
+LAST = 600 if QUICK else 3000  # some seconds, in which a process can be stopped
+ROUNDS = ["--rounds", str(LAST), "--set", "eval_every=100"]
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +257,7 @@ slow = pytest.mark.slow
 
 @pytest.mark.parametrize(
     "kill_at",
-    [pytest.param(("local", 1), marks=slow), ("cgpfl", 3), pytest.param(("cgpfl", 1000), marks=slow)],
+    [pytest.param(("local", 1), marks=slow), ("cgpfl", 3), pytest.param(("cgpfl", LAST // 3), marks=slow)],
 )
 def test_killed_and_resumed_is_the_run_never_stopped(tmp_path, never_stopped, kill_at):
     folder = tmp_path / "run"

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from cgpfl.cli.app import app, page
-from cgpfl.cli.runs import Assignments, Clients, Config, Data, ModelName, Rounds, Split, free_folder, nested
+from cgpfl.cli.options import experiment_options
+from cgpfl.cli.runs import Assignments, Config, free_folder, nested
 from cgpfl.errors import CgpflError, LostError
 
 deploy_app = typer.Typer(help="Real nodes, over Flower: TLS, authentication, faults.", no_args_is_help=True)
@@ -32,8 +33,10 @@ TRIAL = {
 
 
 @deploy_app.command()
+@experiment_options
 def init(
     folder: Annotated[Path, typer.Argument(metavar="APP", help="Folder to write.")],
+    flags: dict[str, Any],
     config: Config = None,
     nodes: Annotated[int | None, typer.Option(help="Clients of the federation (default: the data's).")] = None,
     host: Annotated[str, typer.Option(help="The server's name or address, as nodes see it.")] = "localhost",
@@ -41,10 +44,6 @@ def init(
     shape: Annotated[str | None, typer.Option(help="Shape of one input, such as 28,28, for data of the nodes.")] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes, with --shape.")] = None,
     method: Methods = None,
-    data: Data = None,
-    split: Split = None,
-    model: ModelName = None,
-    rounds: Rounds = None,
     settings: Assignments = None,
 ) -> None:
     """Write a Flower app from an experiment: configuration, certificates, nginx, systemd units.
@@ -56,7 +55,7 @@ def init(
 
     [dim]cgpfl deploy init federation experiment.toml --shape 28,28 --classes 10 --nodes 8 --host fl.example.org[/dim]
     """
-    flags = {"data": data, "split": split, "clients": nodes, "model": model, "rounds": rounds}
+    flags |= {} if nodes is None else {"clients": nodes}
     experiment, deploy, _ = _planned(config, flags, method, settings, shape, classes)
     from cgpfl.deploy.layout import write_app
 
@@ -65,17 +64,14 @@ def init(
 
 
 @deploy_app.command()
+@experiment_options
 def up(
+    flags: dict[str, Any],
     folder: Annotated[
         Path | None, typer.Argument(metavar="APP", help="An app's folder (default: digits, a temporary one).")
     ] = None,
     nodes: Annotated[int | None, typer.Option(help="Nodes, without APP (default: 4).")] = None,
-    clients: Clients = None,
     method: Methods = None,
-    data: Data = None,
-    split: Split = None,
-    model: ModelName = None,
-    rounds: Rounds = None,
     out: Out = None,
     settings: Assignments = None,
     check: Annotated[bool, typer.Option("--check", help="Then simulate the same and compare.")] = False,
@@ -94,7 +90,7 @@ def up(
 
     temporary = folder is None
     if folder is None:
-        flags = {"data": data, "split": split, "clients": nodes or clients, "model": model, "rounds": rounds}
+        flags |= {} if nodes is None else {"clients": nodes}
         experiment, deploy, federation = _planned(TRIAL, flags, method, settings, None, None)
         out = out or free_folder(experiment.data.source, experiment.data.split, "deploy-")
         if out.exists():
@@ -104,8 +100,8 @@ def up(
         folder = out / "app"
         write_app(folder, experiment, deploy)
     else:
-        given = {"nodes": nodes, "clients": clients, "method": method, "data": data, "split": split, "model": model}
-        wrong = [name for name, value in {**given, "rounds": rounds, "set": settings}.items() if value is not None]
+        given = {"nodes": nodes, "method": method, **flags, "set": settings}
+        wrong = [name.replace("_", "-") for name, value in given.items() if value is not None]
         if wrong:
             raise CgpflError(f"--{wrong[0]}: goes without APP; the app's own experiment is {folder / EXPERIMENT}")
         experiment, federation = check_agreement(read_agreement(folder / EXPERIMENT)), None

@@ -191,13 +191,12 @@ def nested(
     values: dict[str, Any] = read_toml(config) if isinstance(config, Path) else deepcopy(config or {})
     places = {"data": ("data", "source"), "split": ("data", "split"), "clients": ("data", "clients")}
     places["model"] = ("model", "name")
+    for section in ("data", "model"):
+        if not isinstance(part := values.setdefault(section, {}), dict):
+            raise CgpflError(f"{config}: {section}: must be a section [{section}], got {part!r}")
     for flag, value in flags.items():
         section, key = places.get(flag, ("", flag))
-        part = values.setdefault(section, {}) if section else values
-        if not isinstance(part, dict):
-            raise CgpflError(f"{config}: {section}: must be a section [{section}], got {part!r}")
-        if value is not None:
-            part[key] = value
+        (values[section] if section else values)[key] = value
     if methods is not None or "method" not in values:
         values["method"] = [{"name": name} for name in (default if methods is None else methods)]
     if not isinstance(values["method"], list):

@@ -24,7 +24,7 @@ def measure(clients: int, cohort: int, rounds: int, store: str) -> dict[str, flo
     from cgpfl.algorithms import CGPFL
     from cgpfl.data import FederatedData
     from cgpfl.data.federated import IndexTable
-    from cgpfl.engine import engine_for
+    from cgpfl.engine import Drive, engine_for
     from cgpfl.models import as_model
 
     rng, each = np.random.default_rng(0), 20
@@ -44,13 +44,13 @@ def measure(clients: int, cohort: int, rounds: int, store: str) -> dict[str, flo
         participation=cohort / clients,
         store=store,
     )
-    state = engine.start()
-    state, _, _ = engine.advance(state, 0, 2)
+    drive = Drive(engine)
+    drive.block(2)
     times = []
-    for t in range(2, 2 + rounds):
+    for _ in range(rounds):
         began = time.perf_counter()
-        state, _, _ = engine.advance(state, t, t + 1)
-        int(state.answers)
+        drive.block(1)
+        int(drive.state.answers)
         times.append(time.perf_counter() - began)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return {

@@ -30,17 +30,16 @@ def worker(model: str, rounds: int, coordinator: str, processes: int, process: i
     import jax
 
     from benchmarks.bench.work import Case, federation, method_of, model_of
-    from cgpfl.engine.placement import engine_for
+    from cgpfl.engine import Drive, engine_for
 
     case = Case("cgpfl", model, 40)
     run = engine_for(method_of("cgpfl"), federation(case), model_of(model), rounds=FOREVER, eval_every=FOREVER)
-    state, t, times = run.start(), 0, []
+    drive, times = Drive(run), []
     for _ in range(6):
         began = time.perf_counter()
-        state, _, _ = run.advance(state, t, t + rounds)  # type: ignore[arg-type]
-        jax.block_until_ready(state.server)
+        drive.block(rounds)
+        jax.block_until_ready(drive.state.server)
         times.append((time.perf_counter() - began) / rounds)
-        t += rounds
     if process == 0:
         print(json.dumps(statistics.median(times[1:])), flush=True)
 

@@ -32,7 +32,7 @@ def check_round(ours: Ours, expected: ClientRounds) -> float:
     if expected.personal is None:
         return 0.0  # they keep nothing
     clients = len(expected.y)
-    held = jax.tree.map(lambda v: np.asarray(v[:clients]), ours.state.clients)
+    held = jax.tree.map(lambda v: np.asarray(v[:clients]), ours.drive.state.clients)
     on_cpu = jax.default_backend() == "cpu"
     found = difference(expected.personal, held, expected.start)
     return agree(ours.case.name, "the compiled round", found, TOLERANCE if on_cpu else TOLERANCE_ON_A_GPU)

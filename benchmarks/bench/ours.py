@@ -12,7 +12,7 @@ from jax import Array
 from benchmarks.bench.machine import seconds
 from benchmarks.bench.work import Case, Rule, federation, method_of, model_of, rule_of
 from cgpfl.data import FederatedData
-from cgpfl.engine import Simulation, State
+from cgpfl.engine import Drive, Simulation, State
 from cgpfl.engine.placement import enough_devices
 from cgpfl.engine.problem import client_keys, host, round_keys
 from cgpfl.errors import CgpflError
@@ -44,8 +44,7 @@ class Ours:
         self.simulation = Simulation(
             method_of(case.method), self.data, model, rounds=FOREVER, eval_every=FOREVER, devices=devices
         )
-        self.state: State = self.simulation.start()
-        self.round = 0
+        self.drive = Drive(self.simulation)
         self.program: Any = None
         """The compiled block of rounds, once it is."""
 
@@ -58,11 +57,10 @@ class Ours:
 
     def advance(self, rounds: int) -> None:
         """Run ``rounds`` rounds in one call, to their end."""
-        self.state, _, _ = self.simulation.advance(self.state, self.round, self.round + rounds)
-        jax.block_until_ready(self.state)
-        self.round += rounds
-        if int(self.state.diverged) >= 0:
-            raise CgpflError(f"{self.case.name}: diverged in round {int(self.state.diverged)}; nothing was timed")
+        self.drive.block(rounds)
+        jax.block_until_ready(self.drive.state)
+        if self.drive.lost[0] is not None:
+            raise CgpflError(f"{self.case.name}: diverged in round {self.drive.lost[0]}; nothing was timed")
 
     def client_rounds(self, clients: int) -> ClientRounds:
         """The first round of the first ``clients`` clients, from the engine's keys, in full precision."""

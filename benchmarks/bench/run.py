@@ -122,7 +122,7 @@ def run_case(case: Case, grid: Grid, with_torch: bool = True) -> Row:
             *([] if others is None else others.contestants),
         ]
         times = interleaved(contestants, grid.repeats, grid.limit)
-        jax.block_until_ready(ours.state)
+        jax.block_until_ready(ours.drive.state)
     middle = medians(times)
     best = {who: found for who in ("loop", "vmap") if (found := fastest(middle, who)) is not None}
     return Row(

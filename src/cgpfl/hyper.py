@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -319,3 +321,12 @@ def _is_allowed(value: Any, about: Any) -> bool:
         and (about["above"] is None or value > about["above"])
         and (about["high"] is None or value <= about["high"])
     )
+
+
+class _Function(ModuleType):
+    """The module where it is called: importing it hides the function that the package calls ``cgpfl.hyper``."""
+
+    __call__ = staticmethod(hyper)
+
+
+sys.modules[__name__].__class__ = _Function

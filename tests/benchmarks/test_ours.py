@@ -45,13 +45,13 @@ def test_a_round_is_that_of_a_numpy_loop(method):
     if method == "fedavg":
         weights = ours.data.train.counts / ours.data.train.counts.sum()
         mean = np.tensordot(weights, upload, axes=1)
-        assert difference(mean, joined(ours.state.server), start) < TOLERANCE
+        assert difference(mean, joined(ours.drive.state.server), start) < TOLERANCE
         return
     assert difference(theta, joined(expected.personal), start) < TOLERANCE
-    assert difference(theta, joined(ours.state.clients), start) < TOLERANCE
+    assert difference(theta, joined(ours.drive.state.clients), start) < TOLERANCE
     assert check_round(ours, expected) < TOLERANCE
     if method == "pfedme":
-        assert difference(upload.mean(axis=0), joined(ours.state.server)[0], start) < TOLERANCE
+        assert difference(upload.mean(axis=0), joined(ours.drive.state.server)[0], start) < TOLERANCE
     ours.advance(1)
     with pytest.raises(CgpflError, match="the compiled round does not compute the client's round"):
         check_round(ours, expected)  # a second round is another
@@ -59,7 +59,7 @@ def test_a_round_is_that_of_a_numpy_loop(method):
 
 def test_nothing_is_timed_of_what_diverges():
     ours = Ours(Case("fedavg", "mlr", CLIENTS, samples=160))
-    broken = {k: v * np.nan for k, v in ours.state.server.items()}
-    ours.state = ours.state._replace(server=broken)
-    with pytest.raises(CgpflError, match="fedavg mlr, 4 clients: diverged in round 0"):
+    broken = {k: v * np.nan for k, v in ours.drive.state.server.items()}
+    ours.drive.state = ours.drive.state._replace(server=broken)
+    with pytest.raises(CgpflError, match="fedavg mlr, 4 clients: diverged in round 1"):
         ours.advance(1)

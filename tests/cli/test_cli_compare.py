@@ -85,8 +85,7 @@ def test_a_comparison_that_was_stopped_goes_on(tmp_path):
             "fedper: named: no layer 'foo'; the model has one",
         ),
         (["--tune", "--budget", "0"], "--budget 0: must be at least 2"),
-        (["--set", "devices=2"], "devices, store: a comparison runs on one device, with everything on it"),
-        (["--set", "store=host"], "devices, store: a comparison runs on one device"),
+        (["--devices", "99"], "devices = 99: JAX finds"),
         (["--set", "data.public=1.5"], "data: public = 1.5: must be a number >= 0"),
     ],
 )

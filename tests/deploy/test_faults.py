@@ -20,11 +20,11 @@ from cgpfl.deploy.check import together
 from cgpfl.deploy.follow import events
 from cgpfl.deploy.layout import TRIAL_DATA, write_app, write_trial_data
 from cgpfl.deploy.processes import descendants
-from cgpfl.deploy.server import EVENTS
 from cgpfl.deploy.trial import trial
 from cgpfl.engine.reference import simulate_loop
 from cgpfl.errors import LostError
 from cgpfl.experiment.config import from_dict
+from cgpfl.experiment.events import EVENTS
 from cgpfl.files import load_arrays
 from cgpfl.tree import named
 
@@ -56,7 +56,7 @@ def until(what, condition, seconds=PATIENCE):
 
 
 def happened(out, kind="progress"):
-    return [e for _, e in events(out / EVENTS) if e["kind"] == kind]
+    return [e["values"] for _, e in events(out / EVENTS) if e["kind"] == kind]
 
 
 def in_background(run):

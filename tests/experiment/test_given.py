@@ -116,9 +116,7 @@ def test_what_cannot_be_imported_is_said(own, tmp_path, monkeypatch):
         resume_experiment(tmp_path / "b")
     monkeypatch.setattr(given, "MOST_BYTES", 100)
     cgpfl.run("local", own, out=tmp_path / "c", rounds=1)
-    with pytest.raises(
-        CgpflError, match=r"data: samples given in Python take .* kept in a run folder; go on in Python"
-    ):
+    with pytest.raises(CgpflError, match=r"data: samples given in Python take .* kept in a run folder; go on"):
         resume_experiment(tmp_path / "c")
     with pytest.raises(CgpflError, match="data: int is no FederatedData"):
         cgpfl.run("local", 3)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import inspect
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -42,27 +39,6 @@ def one_of(*words: str) -> Callable[[str], list[str]]:
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """A command some of whose parameters are dataclasses, whose fields are its options."""
-    parameters, groups = [], {}
-    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
-        group = parameter.annotation
-        if isinstance(group, type) and dataclasses.is_dataclass(group):
-            groups[name] = inspect.signature(group, eval_str=True).parameters
-            parameters += [p.replace(kind=p.KEYWORD_ONLY) for p in groups[name].values()]
-        else:
-            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY))
-    made = inspect.get_annotations(command, eval_str=True)
-
-    @functools.wraps(command)
-    def called(**values: Any) -> None:
-        command(**{name: made[name](**{f: values.pop(f) for f in of}) for name, of in groups.items()}, **values)
-
-    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {p.name: p.annotation for p in parameters}
-    return called
-
-
 def use(device: str) -> None:
     """Tell JAX which device to use, before it looks for one."""
     if device not in ("auto", "cpu", "gpu"):
@@ -79,6 +55,7 @@ def use(device: str) -> None:
 
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print a line for every evaluated round.")]
 
 
 def go(start: Any, folder: Path, *, quiet: bool = False, verbose: bool = False) -> None:

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cgpfl.cli.app import app, grouped, page
-from cgpfl.cli.runs import Clients, Config, ProblemOptions, free_folder, nested
+from cgpfl.cli.app import app, page
+from cgpfl.cli.options import experiment_options
+from cgpfl.cli.runs import Assignments, Config, free_folder, nested
 from cgpfl.errors import CgpflError, LostError
 
 deploy_app = typer.Typer(help="Real nodes, over Flower: TLS, authentication, faults.", no_args_is_help=True)
@@ -32,9 +33,10 @@ TRIAL = {
 
 
 @deploy_app.command()
-@grouped
+@experiment_options
 def init(
     folder: Annotated[Path, typer.Argument(metavar="APP", help="Folder to write.")],
+    flags: dict[str, Any],
     config: Config = None,
     nodes: Annotated[int | None, typer.Option(help="Clients of the federation (default: the data's).")] = None,
     host: Annotated[str, typer.Option(help="The server's name or address, as nodes see it.")] = "localhost",
@@ -42,8 +44,7 @@ def init(
     shape: Annotated[str | None, typer.Option(help="Shape of one input, such as 28,28, for data of the nodes.")] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes, with --shape.")] = None,
     method: Methods = None,
-    *,
-    problem: ProblemOptions,
+    settings: Assignments = None,
 ) -> None:
     """Write a Flower app from an experiment: configuration, certificates, nginx, systemd units.
 
@@ -54,8 +55,8 @@ def init(
 
     [dim]cgpfl deploy init federation experiment.toml --shape 28,28 --classes 10 --nodes 8 --host fl.example.org[/dim]
     """
-    flags = problem.flags(clients=nodes)
-    experiment, deploy, _ = _planned(config, flags, method, problem.settings, shape, classes)
+    flags |= {} if nodes is None else {"clients": nodes}
+    experiment, deploy, _ = _planned(config, flags, method, settings, shape, classes)
     from cgpfl.deploy.layout import write_app
 
     write_app(folder, experiment, deploy, host=host, port=port)
@@ -63,18 +64,17 @@ def init(
 
 
 @deploy_app.command()
-@grouped
+@experiment_options
 def up(
+    flags: dict[str, Any],
     folder: Annotated[
         Path | None, typer.Argument(metavar="APP", help="An app's folder (default: digits, a temporary one).")
     ] = None,
     nodes: Annotated[int | None, typer.Option(help="Nodes, without APP (default: 4).")] = None,
-    clients: Clients = None,
     method: Methods = None,
     out: Out = None,
+    settings: Assignments = None,
     check: Annotated[bool, typer.Option("--check", help="Then simulate the same and compare.")] = False,
-    *,
-    problem: ProblemOptions,
 ) -> None:
     """Try a deployment on this machine: SuperLink and SuperNodes as processes, over TLS, nodes authenticated.
 
@@ -90,8 +90,8 @@ def up(
 
     temporary = folder is None
     if folder is None:
-        flags = problem.flags(clients=nodes or clients)
-        experiment, deploy, federation = _planned(TRIAL, flags, method, problem.settings, None, None)
+        flags |= {} if nodes is None else {"clients": nodes}
+        experiment, deploy, federation = _planned(TRIAL, flags, method, settings, None, None)
         out = out or free_folder(experiment.data.source, experiment.data.split, "deploy-")
         if out.exists():
             raise CgpflError(
@@ -100,8 +100,8 @@ def up(
         folder = out / "app"
         write_app(folder, experiment, deploy)
     else:
-        given = {"nodes": nodes, "clients": clients, "method": method, **problem.flags(set=problem.settings)}
-        wrong = [name for name, value in given.items() if value is not None]
+        given = {"nodes": nodes, "method": method, **flags, "set": settings}
+        wrong = [name.replace("_", "-") for name, value in given.items() if value is not None]
         if wrong:
             raise CgpflError(f"--{wrong[0]}: goes without APP; the app's own experiment is {folder / EXPERIMENT}")
         experiment, federation = check_agreement(read_agreement(folder / EXPERIMENT)), None

@@ -3,120 +3,49 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cgpfl.cli.app import Quiet, app, go, grouped, one_of
+from cgpfl.cli.app import Quiet, Verbose, app, go, one_of
+from cgpfl.cli.options import experiment_options
 from cgpfl.errors import CgpflError
 
-
-def _splits(incomplete: str) -> list[str]:
-    """Completion of a split's name."""
-    from cgpfl.data import SPLITS
-
-    return one_of(*SPLITS)(incomplete)
-
-
 Config = Annotated[Path | None, typer.Argument(help="A TOML configuration; flags override it.")]
-Clients = Annotated[int | None, typer.Option(help="Number of clients.")]
-
-
-@dataclass(frozen=True)
-class ProblemOptions:
-    """What is learned, and on which data."""
-
-    data: Annotated[str | None, typer.Option(help="A data set's name or a .npz file with x and y.")] = None
-    split: Annotated[
-        str | None,
-        typer.Option(help="rotation, labels, shift, iid, cyclic, block, random, ...", autocompletion=_splits),
-    ] = None
-    model: Annotated[str | None, typer.Option(help="mlr, dnn or cnn.", autocompletion=one_of("mlr", "dnn", "cnn"))] = (
-        None
-    )
-    rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            help="What is measured, as a,b: accuracy, log-loss, balanced-accuracy, macro-f1, auc, ece, or module:name."
-        ),
-    ] = None
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="KEY=VALUE, data.KEY=VALUE or METHOD.KEY=VALUE; repeatable.")
-    ] = None
-
-    def flags(self, **others: Any) -> dict[str, Any]:
-        """Those that stand for a setting, and ``others``."""
-        metrics = None if self.metrics is None else [name.strip() for name in self.metrics.split(",")]
-        known = {"data": self.data, "split": self.split, "model": self.model, "rounds": self.rounds}
-        return {**known, "metrics": metrics, **others}
-
-
-@dataclass(frozen=True)
-class HardwareOptions:
-    """Devices and processes that share the clients."""
-
-    devices: Annotated[str | None, typer.Option(help="Devices that share the clients: a number, or all.")] = None
-    coordinator: Annotated[
-        str | None,
-        typer.Option(help="HOST:PORT of process 0, to be one of several processes; auto under SLURM or MPI."),
-    ] = None
-    processes: Annotated[int | None, typer.Option(help="How many processes, with --coordinator.")] = None
-    process_id: Annotated[int | None, typer.Option(help="Which of them this is: 0, 1, ...")] = None
-
-    def prepare(self) -> int | str | None:
-        """Prepare JAX for them, before it looks for any → the setting ``devices``."""
-        if self.coordinator is None and (self.processes is not None or self.process_id is not None):
-            raise CgpflError("--processes, --process-id: only go with --coordinator")
-        number = self.devices is not None and self.devices.isdigit() and int(self.devices) > 0
-        if self.devices not in (None, "all") and not number:
-            raise CgpflError(f"--devices {self.devices}: must be a number from 1, or all")
-        if self.coordinator is None:
-            return int(self.devices or 0) if number else self.devices
-        if self.devices is not None:
-            raise CgpflError("--devices: several processes use all their devices; leave it out")
-        from cgpfl.engine.processes import join
-
-        join(self.coordinator, self.processes, self.process_id)
-        return "all"
-
-
-@dataclass(frozen=True)
-class TellingOptions:
-    """Who is told what happens."""
-
-    track: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Also tell a tracker: tensorboard, mlflow or wandb; repeatable.",
-            autocompletion=one_of("tensorboard", "mlflow", "wandb"),
-        ),
-    ] = None
-    quiet: Quiet = False
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print a line for every evaluated round.")] = False
-
-    def callbacks(self) -> list[Any]:
-        """Beside the run's own file."""
-        from cgpfl.cli.terminal import evaluation
-        from cgpfl.trackers import tracker
-
-        return [*(tracker(name) for name in self.track or []), *([evaluation] if self.verbose else [])]
+Devices = Annotated[str | None, typer.Option(help="Devices that share the clients: a number, or all.")]
+Coordinator = Annotated[
+    str | None,
+    typer.Option(help="HOST:PORT of process 0, to be one of several processes; auto under SLURM or MPI."),
+]
+Processes = Annotated[int | None, typer.Option(help="How many processes, with --coordinator.")]
+ProcessId = Annotated[int | None, typer.Option(help="Which of them this is: 0, 1, ...")]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", help="KEY=VALUE, data.KEY=VALUE or METHOD.KEY=VALUE; repeatable.")
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Also tell a tracker: tensorboard, mlflow or wandb; repeatable.",
+        autocompletion=one_of("tensorboard", "mlflow", "wandb"),
+    ),
+]
 
 
 @app.command()
-@grouped
+@experiment_options
 def run(
+    flags: dict[str, Any],
     config: Config = None,
     method: Annotated[list[str] | None, typer.Option(help="Method to run; repeat for several.")] = None,
-    clients: Clients = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to create (default: runs/DATA-SPLIT-n).")] = None,
-    *,
-    problem: ProblemOptions,
-    hardware: HardwareOptions,
-    telling: TellingOptions,
+    settings: Assignments = None,
+    coordinator: Coordinator = None,
+    processes: Processes = None,
+    process_id: ProcessId = None,
+    track: Track = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run methods on a federation, once.
 
@@ -131,39 +60,34 @@ def run(
     from cgpfl.experiment.config import DEFAULT_METHODS, from_dict
     from cgpfl.experiment.experiment import run_experiment
 
-    wanted = hardware.prepare()
-    if hardware.coordinator is not None and out is None:
+    wanted = _spread(flags.get("devices"), coordinator, processes, process_id)
+    if coordinator is not None and out is None:
         raise CgpflError("--coordinator: needs --out, a folder that all processes see")
-    flags = problem.flags(clients=clients, seed=seed, devices=wanted)
-    values = nested(config, flags, method, DEFAULT_METHODS, problem.settings)
+    flags |= {} if wanted is None else {"devices": wanted}
+    values = nested(config, flags, method, DEFAULT_METHODS, settings)
     experiment = from_dict(values, str(config) if config is not None else "command line")
     folder = out or free_folder(experiment.data.source, experiment.data.split)
-    listening = telling.callbacks()
-    go(
-        lambda tell: run_experiment(experiment, folder, tell, listening),
-        folder,
-        quiet=telling.quiet,
-        verbose=telling.verbose,
-    )
+    listening = _callbacks(track, verbose)
+    go(lambda tell: run_experiment(experiment, folder, tell, listening), folder, quiet=quiet, verbose=verbose)
 
 
 @app.command()
-@grouped
+@experiment_options
 def compare(
+    flags: dict[str, Any],
     config: Config = None,
     methods: Annotated[str | None, typer.Option(help="all, or names separated by commas.")] = None,
-    clients: Clients = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of every method (default: 3).")] = None,
-    seed: Annotated[int | None, typer.Option(help="The first seed (default: 0).")] = None,
     target: Annotated[
         float | None, typer.Option(help="Accuracy whose first round is noted (default: local training's last).")
     ] = None,
     tune: Annotated[bool, typer.Option("--tune", help="Choose each method's rates on validation samples.")] = False,
     budget: Annotated[int | None, typer.Option(help="Settings tried for each method by --tune (default: 8).")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to create (default: runs/compare-DATA-SPLIT-n).")] = None,
+    settings: Assignments = None,
+    track: Track = None,
     quiet: Quiet = False,
-    *,
-    problem: ProblemOptions,
+    verbose: Verbose = False,
 ) -> None:
     """Compare methods over several seeds: one ranked table, with plots.
 
@@ -180,24 +104,35 @@ def compare(
         raise CgpflError("--budget: only goes with --tune")
     if budget is not None and budget < 2:
         raise CgpflError(f"--budget {budget}: must be at least 2")
+    wanted = _spread(flags.get("devices"), None, None, None)
+    flags |= {} if wanted is None else {"devices": wanted}
     names = None if methods is None else chosen([name.strip() for name in methods.split(",")])
-    flags = problem.flags(clients=clients, seed=seed)
-    values = nested(config, flags, names, chosen(["all"]), problem.settings)
+    values = nested(config, flags, names, chosen(["all"]), settings)
     section = values.setdefault("compare", {})
     given = {"seeds": seeds, "target": target, "tune": (8 if budget is None else budget) if tune else None}
     if isinstance(section, dict):
         section.update({k: v for k, v in given.items() if v is not None})
     experiment, comparing = from_config(values, str(config) if config is not None else "command line")
     folder = out or free_folder(experiment.data.source, experiment.data.split, "compare-")
-    go(lambda tell: run_comparison(experiment, comparing, folder, tell), folder, quiet=quiet)
+    listening = _callbacks(track, verbose)
+    go(
+        lambda tell: run_comparison(experiment, comparing, folder, tell, listening),
+        folder,
+        quiet=quiet,
+        verbose=verbose,
+    )
 
 
 @app.command()
-@grouped
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a comparison's.")],
-    hardware: HardwareOptions,
-    telling: TellingOptions,
+    devices: Devices = None,
+    coordinator: Coordinator = None,
+    processes: Processes = None,
+    process_id: ProcessId = None,
+    track: Track = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Continue a run that was stopped; the result is that of a run never stopped.
 
@@ -208,16 +143,39 @@ def resume(
     from cgpfl.experiment.compare import is_comparison, resume_comparison
     from cgpfl.experiment.experiment import resume_experiment
 
-    quiet, verbose = telling.quiet, telling.verbose
-    if not is_comparison(folder):
-        wanted, listening = hardware.prepare(), telling.callbacks()
-        go(lambda tell: resume_experiment(folder, tell, wanted, listening), folder, quiet=quiet, verbose=verbose)
-        return
-    if telling.track or verbose:
-        raise CgpflError("--track, --verbose: not of a comparison, whose seeds run at once")
-    if hardware != HardwareOptions():
-        raise CgpflError("--devices, --coordinator: a comparison runs on one device")
-    go(lambda tell: resume_comparison(folder, tell), folder, quiet=quiet)
+    again: Any = resume_comparison if is_comparison(folder) else resume_experiment
+    if is_comparison(folder) and any(flag is not None for flag in (coordinator, processes, process_id)):
+        raise CgpflError("--coordinator: a comparison runs in one process")
+    wanted = _spread(devices, coordinator, processes, process_id)
+    listening = _callbacks(track, verbose)
+    go(lambda tell: again(folder, tell, wanted, listening), folder, quiet=quiet, verbose=verbose)
+
+
+def _callbacks(track: list[str] | None, verbose: bool) -> list[Any]:
+    """Who is told what happens, beside the run's own file."""
+    from cgpfl.cli.terminal import evaluation
+    from cgpfl.trackers import tracker
+
+    return [*(tracker(name) for name in track or []), *([evaluation] if verbose else [])]
+
+
+def _spread(
+    devices: str | None, coordinator: str | None, processes: int | None, process_id: int | None
+) -> int | str | None:
+    """Prepare JAX for several devices or processes, before it looks for any → the setting ``devices``."""
+    if coordinator is None and (processes is not None or process_id is not None):
+        raise CgpflError("--processes, --process-id: only go with --coordinator")
+    if devices is not None and devices != "all" and not (devices.isdigit() and int(devices) > 0):
+        raise CgpflError(f"--devices {devices}: must be a number from 1, or all")
+    wanted = int(devices) if devices is not None and devices.isdigit() else devices
+    if coordinator is None:
+        return wanted
+    if devices is not None:
+        raise CgpflError("--devices: several processes use all their devices; leave it out")
+    from cgpfl.engine.processes import join
+
+    join(coordinator, processes, process_id)
+    return "all"
 
 
 def nested(
@@ -233,13 +191,12 @@ def nested(
     values: dict[str, Any] = read_toml(config) if isinstance(config, Path) else deepcopy(config or {})
     places = {"data": ("data", "source"), "split": ("data", "split"), "clients": ("data", "clients")}
     places["model"] = ("model", "name")
+    for section in ("data", "model"):
+        if not isinstance(part := values.setdefault(section, {}), dict):
+            raise CgpflError(f"{config}: {section}: must be a section [{section}], got {part!r}")
     for flag, value in flags.items():
         section, key = places.get(flag, ("", flag))
-        part = values.setdefault(section, {}) if section else values
-        if not isinstance(part, dict):
-            raise CgpflError(f"{config}: {section}: must be a section [{section}], got {part!r}")
-        if value is not None:
-            part[key] = value
+        (values[section] if section else values)[key] = value
     if methods is not None or "method" not in values:
         values["method"] = [{"name": name} for name in (default if methods is None else methods)]
     if not isinstance(values["method"], list):

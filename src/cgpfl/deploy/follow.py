@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cgpfl.deploy.server import EVENTS, has_server
+from cgpfl.deploy.server import has_server
 from cgpfl.errors import CgpflError, LostError
+from cgpfl.experiment.events import EVENTS
 from cgpfl.experiment.run import Progress
 
 START = 120.0
@@ -56,11 +57,11 @@ def follow(
         for place, event in events(out / EVENTS, since):
             since, heard, anything = place, time.monotonic(), True
             if event["kind"] == "say":
-                say(event["line"])
+                say(event["values"]["line"])
             elif event["kind"] == "progress":
-                on_progress(_progress(event))
+                on_progress(_progress(event["values"]))
             elif event["kind"] == "stopped":
-                raise LostError(event["message"])
+                raise LostError(event["values"]["message"])
             elif event["kind"] == "finished":
                 return
         check()

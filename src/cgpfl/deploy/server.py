@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,8 +29,6 @@ from cgpfl.experiment.run import fingerprint
 from cgpfl.files import save_arrays, write
 from cgpfl.metrics import measured
 
-EVENTS = "server.jsonl"
-"""What happened, a line each, in the run folder."""
 LOCK = "server.lock"
 ASKING = 1.0
 """Seconds in which whoever only asked whether a run is served has let go of the lock."""
@@ -69,18 +65,14 @@ def has_server(out: Path) -> bool:
 
 
 class Events:
-    """Lines of JSON, appended; who follows the run reads them."""
+    """What the server says, among the events of its run; who follows the run reads them."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self._file = stream.JsonLines(path)
 
     def tell(self, kind: str, **facts: Any) -> None:
-        line = json.dumps({"time": round(time.time(), 3), "kind": kind, **facts})
-        with self.path.open("ab+") as file:
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                line = line if file.read(1) == b"\n" else "\n" + line  # the end of a server that was killed
-            file.write(line.encode() + b"\n")
+        """Write one."""
+        self._file(stream.Event(kind, values=facts))
 
     def say(self, line: str) -> None:
         """A line for people."""
@@ -93,7 +85,7 @@ def run_server(app: Path, grid: Any, out: Path) -> None:
     agreed = read_agreement(app / EXPERIMENT)
     out.mkdir(parents=True, exist_ok=True)
     with alone(out):
-        events = Events(out / EVENTS)
+        events = Events(out / stream.EVENTS)
         try:
             _run_all(agreed, grid, RunFolder(out), events)
         except Exception as error:  # whoever follows must not wait in vain

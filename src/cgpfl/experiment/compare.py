@@ -100,7 +100,7 @@ def completed(experiment: Experiment, comparing: Comparing) -> tuple[Experiment,
     missing = [name for name in ALWAYS if name not in methods]
     needy = [label for label, m in methods.items() if getattr(m, "needs_public", False)]
     kept = experiment.method
-    own = data.given is not None
+    own = data.given is not None or data.source.endswith(".safetensors")
     has = own and data.build(experiment.seed)
     if needy and (data.split == "own" or own) and not (has and has.public is not None):
         kept = tuple(m for m in kept if m.label not in needy)

@@ -1,3 +1,4 @@
+import gc
 import os
 import shutil
 import sys
@@ -25,6 +26,9 @@ if CACHE is not None:
     }.items():
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)
+
+jax.config.update("jax_traceback_in_locations_limit", 0)  # of each operation, into programs that nobody reads
+gc.set_threshold(100_000, 50, 50)  # tracing makes many objects, of which few are garbage
 
 jax.config.update("jax_num_cpu_devices", 3)  # what is not asked to use several uses the first
 if jax.default_backend() != "cpu":  # numbers worked out by hand have more digits than tf32

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="make bench installs PyTorch, some GB, and checks the same before it times")
 
 from benchmarks.bench import torch_clients as pytorch
 from benchmarks.bench.check import TOLERANCE, agree, difference

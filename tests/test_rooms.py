@@ -8,7 +8,7 @@ import pytest
 
 from rooms import SOURCE, Import, imports, imports_of
 
-COMMON = {"errors", "files", "folders", "registry", "tree", "batch", "hyper", "metrics", "tables"}
+COMMON = {"errors", "files", "folders", "registry", "tree", "batch", "hyperparameters", "metrics", "tables"}
 ALLOWED = {
     "contexts": set(),
     "models": set(),

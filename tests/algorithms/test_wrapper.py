@@ -11,7 +11,7 @@ from cgpfl.algorithms import IFCA, METHODS, MOCHA, SCAFFOLD, Ditto, FedAvg, Loca
 from cgpfl.engine.reference import simulate_loop
 from cgpfl.engine.simulation import Simulation, check_start, simulate
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import parameters, replace
+from cgpfl.hyperparameters import parameters, replace
 from cgpfl.rounds import ByLoss, Clip, Noise, Quantise, RoundRobin, Sparsify
 from helpers import points, quadratic
 

@@ -19,7 +19,7 @@ from cgpfl.engine.reference import simulate_loop
 from cgpfl.engine.simulation import simulate
 from cgpfl.engine.stream import Streamed
 from cgpfl.engine.together import Run, simulate_together
-from cgpfl.hyper import replace
+from cgpfl.hyperparameters import replace
 from cgpfl.models import as_model
 from cgpfl.tree import plain
 

@@ -8,7 +8,7 @@ import pytest
 
 from cgpfl.algorithms import FedAvg, Task
 from cgpfl.engine.problem import keys_of, make_task, on_device
-from cgpfl.hyper import replace
+from cgpfl.hyperparameters import replace
 from cgpfl.rounds import SGD, Adam, Momentum, Optax
 from helpers import points, quadratic
 

@@ -29,7 +29,7 @@ from cgpfl.algorithms.pfedme import PFedMe
 from cgpfl.algorithms.scaffold import SCAFFOLD
 from cgpfl.algorithms.wrapper import Seamed, Wrapper
 from cgpfl.batch import Batch
-from cgpfl.hyper import (
+from cgpfl.hyperparameters import (
     algorithm,
     allowed,
     build,

@@ -23,7 +23,7 @@ from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Task
 from cgpfl.algorithms.steps import Averaging, SGDMethod, interpolate
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, axpy, dot
 
 

@@ -38,7 +38,7 @@ from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.groups import group_step, leaves_rounds, room_for
 from cgpfl.algorithms.moreau import MoreauMethod
 from cgpfl.contexts import Points, best_of, choose_k, match, prepare, seedings
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, mix, norms, repeat, scale, size, switch, take
 
 MOST = 100

@@ -21,7 +21,7 @@ from cgpfl.algorithms.base import ClientData, Task
 from cgpfl.algorithms.local import Unshared
 from cgpfl.algorithms.steps import best_model, held_back
 from cgpfl.batch import Batch
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, axpy, repeat, take
 
 

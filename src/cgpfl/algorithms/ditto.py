@@ -18,7 +18,7 @@ from cgpfl.algorithms.base import ClientData, Task
 from cgpfl.algorithms.moreau import unstable_prox
 from cgpfl.algorithms.steps import Averaging, Descending, pull
 from cgpfl.batch import Batch
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree
 
 

@@ -14,7 +14,7 @@ from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Task
 from cgpfl.algorithms.steps import Averaging, Descending
-from cgpfl.hyper import algorithm
+from cgpfl.hyperparameters import algorithm
 from cgpfl.tree import Tree
 
 

@@ -24,7 +24,7 @@ from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.steps import Descending, own_start, sgd
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, axpy, where
 
 

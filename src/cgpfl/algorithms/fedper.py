@@ -27,7 +27,7 @@ from cgpfl.algorithms.base import ClientData, Task
 from cgpfl.algorithms.steps import Averaging, Descending
 from cgpfl.batch import Batch
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree
 
 Part = tuple[Array, ...]

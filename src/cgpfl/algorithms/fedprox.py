@@ -19,7 +19,7 @@ from cgpfl.algorithms.base import ClientData, Task
 from cgpfl.algorithms.fedavg import FedAvg
 from cgpfl.algorithms.steps import pull
 from cgpfl.batch import Batch
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree
 
 

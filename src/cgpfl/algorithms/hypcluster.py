@@ -26,7 +26,7 @@ from cgpfl.algorithms.groups import group_step
 from cgpfl.algorithms.ifca import Hypotheses
 from cgpfl.algorithms.steps import best_model, sgd_some
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, repeat, take, where
 
 

@@ -26,7 +26,7 @@ from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.groups import group_step
 from cgpfl.algorithms.steps import Descending, SGDMethod, best_model, own_start
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, take
 
 

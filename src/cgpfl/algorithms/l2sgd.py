@@ -37,7 +37,7 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
 from cgpfl.algorithms.steps import full_gradient
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, axpy, where
 
 LONGEST = 10_000

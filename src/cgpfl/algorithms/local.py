@@ -13,7 +13,7 @@ from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.steps import Descending, SGDMethod
-from cgpfl.hyper import algorithm
+from cgpfl.hyperparameters import algorithm
 from cgpfl.tree import Tree
 
 

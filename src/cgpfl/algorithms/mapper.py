@@ -25,7 +25,7 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Task
 from cgpfl.algorithms.steps import Averaging, SGDMethod, best_model, held_back, interpolate, sgd
 from cgpfl.batch import Batch
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, take
 
 

@@ -8,7 +8,7 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Method, Task
 from cgpfl.algorithms.steps import over_batches
 from cgpfl.batch import Batch
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree
 
 

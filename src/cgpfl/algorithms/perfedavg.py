@@ -21,7 +21,7 @@ from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Task
 from cgpfl.algorithms.steps import Averaging, SGDMethod, full_gradient
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, axpy
 
 

@@ -11,7 +11,7 @@ from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
 from cgpfl.batch import Batch, chunk_size
-from cgpfl.hyper import algorithm, component, hyper
+from cgpfl.hyperparameters import algorithm, component, hyper
 from cgpfl.rounds.descent import DESCENTS, SGD, Descent
 from cgpfl.rounds.samplers import uniforms
 from cgpfl.tree import Tree, axpy, where

@@ -11,7 +11,7 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.steps import full_loss
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import algorithm, component, hyper_parameters, plain
+from cgpfl.hyperparameters import algorithm, component, hyper_parameters, plain
 from cgpfl.rounds import (
     MEANS,
     OUTGOING,

@@ -257,7 +257,7 @@ def _planned(
     from cgpfl.deploy.agreement import Deployment
     from cgpfl.deploy.layout import read_shape
     from cgpfl.experiment.config import from_dict, parse_value
-    from cgpfl.hyper import from_values
+    from cgpfl.hyperparameters import from_values
 
     own = [s for s in settings or [] if s.startswith("deploy.")]
     values = nested(config, flags, method, DEMO, [s for s in settings or [] if s not in own])

@@ -17,7 +17,7 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show this method's 
     """List the methods, or the hyper-parameters of one."""
     from cgpfl.algorithms import METHODS, allowed, describe, get_method
     from cgpfl.cli.terminal import table
-    from cgpfl.hyper import nested_parameters, value_of
+    from cgpfl.hyperparameters import nested_parameters, value_of
 
     if name is None:
         rows = [(label, METHODS.origin(label), m.citation, describe(m)) for label, m in METHODS.items()]

@@ -30,7 +30,7 @@ As it stands this is FedProx: change it to yours. Use it by its path, wherever a
 from __future__ import annotations
 
 import jax
-from cgpfl.algorithms import Method, algorithm, hyper
+from cgpfl import Method, algorithm, hyper
 from cgpfl.algorithms.steps import sgd
 
 

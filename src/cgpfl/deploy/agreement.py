@@ -10,7 +10,7 @@ from typing import Any
 from cgpfl.algorithms import get_method
 from cgpfl.algorithms.wrapper import rules_in, seamed
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import from_values, hyper
+from cgpfl.hyperparameters import from_values, hyper
 from cgpfl.models import as_model
 from cgpfl.registry import look_in
 

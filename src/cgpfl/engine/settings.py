@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cgpfl.engine.precision import PRECISIONS
-from cgpfl.hyper import component, hyper
+from cgpfl.hyperparameters import component, hyper
 from cgpfl.metrics import DEFAULT
 from cgpfl.rounds import MEANS, OUTGOING, SAMPLERS, Mean, Outgoing, Sampler, Uniform, WeightedMean
 
@@ -21,7 +21,7 @@ UNSAID: dict[str, Any] = {"precision": "default", "metrics": list(DEFAULT)}
 
 @dataclass(frozen=True)
 class Settings:
-    """What every engine takes. The ranges are checked by :func:`cgpfl.hyper.validate`."""
+    """What every engine takes. The ranges are checked by :func:`cgpfl.hyperparameters.validate`."""
 
     seed: int = hyper(0, "seed of everything random", low=0, high=2**32 - 1)
     rounds: int = hyper(200, "communication rounds", low=1, high=10**9)

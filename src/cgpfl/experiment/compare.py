@@ -23,7 +23,7 @@ from cgpfl.experiment.experiment import Problem, Tell, build
 from cgpfl.experiment.run import checked, explain, fingerprint
 from cgpfl.experiment.table import Runs
 from cgpfl.experiment.tune import candidates, space
-from cgpfl.hyper import from_values, hyper, parameters, value_of
+from cgpfl.hyperparameters import from_values, hyper, parameters, value_of
 
 ALWAYS = ("local", "fedavg")
 """Shown beside every result: without them a personalised number means nothing."""

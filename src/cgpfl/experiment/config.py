@@ -27,7 +27,7 @@ from cgpfl.experiment.given import (
     model_section,
 )
 from cgpfl.experiment.run import check_label
-from cgpfl.hyper import from_values, hyper, parameters, validate
+from cgpfl.hyperparameters import from_values, hyper, parameters, validate
 from cgpfl.metrics import chosen, name_of
 from cgpfl.models import Functions, Model, as_model
 

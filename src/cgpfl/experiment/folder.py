@@ -27,7 +27,7 @@ from cgpfl.experiment import artifacts
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.notes import against
 from cgpfl.files import save_arrays, write
-from cgpfl.hyper import parameters as parameters
+from cgpfl.hyperparameters import parameters as parameters
 from cgpfl.metrics import METRICS
 
 if TYPE_CHECKING:

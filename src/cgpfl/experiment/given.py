@@ -14,7 +14,7 @@ from typing import Any
 from cgpfl.algorithms import METHODS, Algorithm
 from cgpfl.data import FederatedData
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import name_in, normalised, parameters
+from cgpfl.hyperparameters import name_in, normalised, parameters
 from cgpfl.models import MODELS, Functions, Model
 from cgpfl.registry import path_of
 

@@ -20,7 +20,7 @@ from cgpfl.experiment.events import Callback, Teller
 from cgpfl.experiment.given import a_method
 from cgpfl.experiment.records import Records
 from cgpfl.experiment.result import Result
-from cgpfl.hyper import parameters
+from cgpfl.hyperparameters import parameters
 from cgpfl.rounds import SGD
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import nested_parameters, replace
+from cgpfl.hyperparameters import nested_parameters, replace
 
 
 def space(method: Any) -> dict[str, tuple[float, float]]:

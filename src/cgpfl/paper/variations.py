@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cgpfl.files import save_csv
-from cgpfl.hyper import replace
+from cgpfl.hyperparameters import replace
 from cgpfl.paper.cells import Cell
 from cgpfl.paper.draw import NAMES
 from cgpfl.paper.plan import Part, Plan, percent, with_spread

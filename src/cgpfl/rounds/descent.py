@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.registry import Registry, imported
 from cgpfl.rounds.outgoing import norm
 from cgpfl.tree import Tree, axpy

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cgpfl.hyper import algorithm
+from cgpfl.hyperparameters import algorithm
 from cgpfl.registry import Registry
 from cgpfl.tree import Tree, mix, weighted_mean, where
 

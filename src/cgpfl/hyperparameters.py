@@ -324,7 +324,7 @@ def _is_allowed(value: Any, about: Any) -> bool:
 
 
 class _Function(ModuleType):
-    """The module where it is called: importing it hides the function that the package calls ``cgpfl.hyper``."""
+    """The module where it is called: importing it hides the function that the package calls ``cgpfl.hyperparameters``."""
 
     __call__ = staticmethod(hyper)
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -321,12 +319,3 @@ def _is_allowed(value: Any, about: Any) -> bool:
         and (about["above"] is None or value > about["above"])
         and (about["high"] is None or value <= about["high"])
     )
-
-
-class _Function(ModuleType):
-    """The module where it is called: importing it hides the function that the package calls ``cgpfl.hyperparameters``."""
-
-    __call__ = staticmethod(hyper)
-
-
-sys.modules[__name__].__class__ = _Function

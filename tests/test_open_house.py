@@ -116,26 +116,39 @@ def test_a_method_of_ones_own_through_every_door(tmp_path):
     small = ["--clients", 8, "--set", "data.contexts=2"]
     mine = "my_method:MyMethod"
     cgpfl("compare", "--methods", mine, *small, "--rounds", 3, "--seeds", 2, "--out", "compared", cwd=tmp_path)
-    assert "mymethod" in set(pd.read_csv(tmp_path / "compared" / "table.csv")["method"])
+    assert "my-method" in set(pd.read_csv(tmp_path / "compared" / "table.csv")["method"])
     flags = ["--tune", "--budget", 2, "--rounds", 3, "--seeds", 2, "--out", "tuned"]
     cgpfl("compare", "--methods", mine, *small, *flags, cwd=tmp_path)
     tuned = json.loads((tmp_path / "tuned" / "summary.json").read_text())
-    assert len(tuned["methods"]["mymethod"]["tried"]) == 2
+    assert len(tuned["methods"]["my-method"]["tried"]) == 2
 
     flags = ["--rounds", 1500, "--seeds", 2, "--set", "eval_every=500", "--set", "checkpoint_seconds=0"]
     process = start("compare", "--methods", mine, *map(str, small), *map(str, flags), "--out", "stopped", cwd=tmp_path)
     deadline = time.monotonic() + 200
-    while not list(tmp_path.glob("stopped/methods/mymethod.part/*/state.safetensors")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob("stopped/methods/my-method.part/*/state.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130, said
-    assert not (tmp_path / "stopped" / "methods" / "mymethod.safetensors").exists()
+    assert not (tmp_path / "stopped" / "methods" / "my-method.safetensors").exists()
     cgpfl("resume", "stopped", cwd=tmp_path)
-    assert "mymethod" in set(pd.read_csv(tmp_path / "stopped" / "table.csv")["method"])
+    assert "my-method" in set(pd.read_csv(tmp_path / "stopped" / "table.csv")["method"])
     cgpfl("report", "stopped", cwd=tmp_path)
 
     cgpfl("run", "--method", mine, *small, "--rounds", 3, "--out", "run", cwd=tmp_path)
     cgpfl("resume", "run", cwd=tmp_path)
     cgpfl("export", "run", "--client", 0, "--out", "exported", cwd=tmp_path)
     assert list((tmp_path / "exported").glob("*.safetensors"))
+
+
+@pytest.mark.slow
+def test_a_method_of_ones_own_on_real_nodes(tmp_path):
+    """Its file travels with the app; so do the rules of a round. The same numbers as in simulation."""
+    pytest.importorskip("flwr")
+    cgpfl("new", "method", "MyMethod", cwd=tmp_path)
+    flags = ["--nodes", "3", "--rounds", "2", "--method", "my_method:MyMethod", "--sampler", "by-size"]
+    flags += ["--participation", "0.67", "--set", "outgoing.clip.norm=1", "--set", "outgoing.quantise.bits=8"]
+    process = start("deploy", "up", *flags, "--check", "--out", "deployed", cwd=tmp_path)
+    said, errors = process.communicate(timeout=400)
+    assert process.returncode == 0, errors
+    assert "every client's accuracy in every round equal, the server's parameters to 0 " in " ".join(said.split())

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import cgpfl
-from helpers import cgpfl as command
+from helpers import cgpfl_process as command  # with a PYTHONPATH of its own
 
 MINE = '''
 import jax.numpy as jnp
@@ -62,7 +62,7 @@ def test_on_the_command_line(place):
     assert '"top-two/mean":[' in page
     # And it cannot go on without it.
     said = command("resume", place / "run", code=2).stderr
-    assert "metric 'my_metrics:top_two': cannot be imported" in said
+    assert "metric my_metrics:top_two: module my_metrics cannot be imported" in said
 
 
 def test_in_a_comparison(place, monkeypatch):

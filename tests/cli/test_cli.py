@@ -88,7 +88,7 @@ def test_default_folders_are_numbered_and_talk_as_asked(tmp_path):
     ("args", "message"),
     [
         (["--method", "fedprxo"], "no method 'fedprxo'; there are local, fedavg, fedavg-ft, fedprox"),
-        (["--set", "cgpfl.prx=1"], "cgpfl: no hyper-parameter 'prx'; it has contexts, prox"),
+        (["--set", "cgpfl.prx=1"], "cgpfl: no hyper-parameter 'prx'; it has prox, personal_rate"),
         (["--set", "roundz=3"], "command line: no setting 'roundz'; there are seed, rounds"),
         (["--set", "data.client=3"], "data: no setting 'client'; there are source, split, clients"),
         (["--set", "rounds"], "must be key=value"),

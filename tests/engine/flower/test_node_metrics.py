@@ -8,7 +8,7 @@ from in_process import Here
 import cgpfl
 from cgpfl.engine import simulate
 from cgpfl.engine.flower.link import Link
-from cgpfl.engine.flower.server import Rules, Server
+from cgpfl.engine.flower.server import Coordinator, Rules
 from cgpfl.metrics import measured
 
 NAMES = ["macro-f1", "auc", "ece"]
@@ -21,7 +21,7 @@ def ends(four, model, folder, behave=None):
     link = Link(grid, 4, tell=lambda line: None)
     link.label = "m"
     rules = Rules(deadline=0.2, repeats=0)
-    server = Server(method, model, clients=4, shape=four.shape, rounds=2, metrics=metrics, rules=rules)
+    server = Coordinator(method, model, clients=4, shape=four.shape, rounds=2, metrics=metrics, rules=rules)
     link.wait(0.1, 1)
     state = server.start()
     for _ in range(2):

@@ -45,8 +45,10 @@ browser: $(TESTS)
 	@$(BIN)/python tests/browser.py
 
 # Nearly all of a test's time is compilation: programs here are compiled quickly, not for speed.
+QUICKLY := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
+
 test: $(TESTS) browser lint types
-	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long"
+	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long"
 
 test-slow: $(TESTS)
 	$(BIN)/python -m pytest -n 2 -m slow
@@ -77,7 +79,7 @@ deploy-demo: $(TESTS)
 # BENCH="--quick" or "--models mlr --clients 40" for less.
 bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/cgpfl bench $(BENCH)
+	$(BIN)/python -m benchmarks.bench $(BENCH)
 
 clean:
 	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache

@@ -19,7 +19,7 @@ import numpy as np
 from cgpfl import CGPFL, CGPFLAuto, FederatedData
 from cgpfl.contexts import cross_fit
 from cgpfl.contexts.evidence import width
-from cgpfl.engine import Simulation
+from cgpfl.engine import Drive, Simulation
 from cgpfl.models import as_model
 
 TURNS, LENGTH = 5, 40
@@ -39,23 +39,21 @@ def rounds(model: str, clients: int) -> None:
     contexts = tuple(i % 4 for i in range(clients))  # given, so that both keep four
     methods = {"cgpfl": CGPFL(contexts=4, warmup=5), "cgpfl-auto": CGPFLAuto(contexts=contexts, prox=1.0)}
     total = 60 + TURNS * LENGTH
-    engines = {name: Simulation(m, data, net, rounds=total, eval_every=total) for name, m in methods.items()}
+    runs = {name: Drive(Simulation(m, data, net, rounds=total, eval_every=total)) for name, m in methods.items()}
     times: dict[str, list[float]] = {name: [] for name in methods}
     warm: dict[str, float] = {}
-    states = {}
-    for name, engine in engines.items():
-        state, _, _ = engine.advance(engine.start(), 0, 1)
+    for name, run in runs.items():
+        run.block(1)
         began = time.perf_counter()
-        state, _, _ = engine.advance(state, 1, 5)
-        jax.block_until_ready(state.server)
+        run.block(4)
+        jax.block_until_ready(run.state.server)
         warm[name] = (time.perf_counter() - began) / 4
-        states[name], _, _ = engine.advance(state, 5, 60)
-    for turn in range(TURNS):
-        for name, engine in engines.items():
-            first = 60 + turn * LENGTH
+        run.block(55)
+    for _ in range(TURNS):
+        for name, run in runs.items():
             began = time.perf_counter()
-            states[name], _, _ = engine.advance(states[name], first, first + LENGTH - 1)
-            jax.block_until_ready(states[name].server)
+            run.block(LENGTH - 1)
+            jax.block_until_ready(run.state.server)
             times[name].append((time.perf_counter() - began) / (LENGTH - 1))
     ms = {name: 1000 * float(np.median(t)) for name, t in times.items()}
     print(

@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 
 import cgpfl
+from cgpfl.deploy.agreement import Deployment
 from cgpfl.deploy.follow import events
 from cgpfl.deploy.layout import write_app, write_trial_data
-from cgpfl.deploy.plan import Deployment
 from cgpfl.deploy.processes import descendants
-from cgpfl.deploy.serve import EVENTS
+from cgpfl.deploy.server import EVENTS
 from cgpfl.deploy.trial import trial
 from cgpfl.experiment.config import from_dict
 

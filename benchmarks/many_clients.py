@@ -23,8 +23,8 @@ def measure(clients: int, cohort: int, rounds: int, store: str) -> dict[str, flo
     """One number of clients, in this process."""
     from cgpfl.algorithms import CGPFL
     from cgpfl.data import FederatedData
-    from cgpfl.data.federated import Table
-    from cgpfl.engine import engine_for
+    from cgpfl.data.federated import IndexTable
+    from cgpfl.engine import Drive, engine_for
     from cgpfl.models import as_model
 
     rng, each = np.random.default_rng(0), 20
@@ -32,7 +32,7 @@ def measure(clients: int, cohort: int, rounds: int, store: str) -> dict[str, flo
     y = rng.integers(0, 10, clients * each).astype(np.int32)
     rows = np.arange(clients * each, dtype=np.int32).reshape(clients, each)
     counts = np.full(clients, 15, np.int32)
-    train, test = Table(rows[:, :15], counts), Table(rows[:, 15:], counts // 3)
+    train, test = IndexTable(rows[:, :15], counts), IndexTable(rows[:, 15:], counts // 3)
     data = FederatedData(x=x, y=y, train=train, test=test, classes=10, scale=1 / 255)
     method = CGPFL(contexts=4, warmup=0, personal_rate=0.05)
     engine = engine_for(
@@ -44,13 +44,13 @@ def measure(clients: int, cohort: int, rounds: int, store: str) -> dict[str, flo
         participation=cohort / clients,
         store=store,
     )
-    state = engine.start()
-    state, _, _ = engine.advance(state, 0, 2)
+    drive = Drive(engine)
+    drive.block(2)
     times = []
-    for t in range(2, 2 + rounds):
+    for _ in range(rounds):
         began = time.perf_counter()
-        state, _, _ = engine.advance(state, t, t + 1)
-        int(state.answers)
+        drive.block(1)
+        int(drive.state.answers)
         times.append(time.perf_counter() - began)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return {

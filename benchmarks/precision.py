@@ -13,14 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from typing import Any
 
 import jax
 import numpy as np
 
 from cgpfl.algorithms import get_method
 from cgpfl.data import FederatedData, make_data
-from cgpfl.engine import Simulation, simulate
+from cgpfl.engine import Drive, Simulation, simulate
 from cgpfl.engine.precision import PRECISIONS
 from cgpfl.models import Model, as_model
 
@@ -41,17 +40,18 @@ def milliseconds(
     """Milliseconds a round in each precision: medians, taken in turn."""
     forever = 10**6
     runs = {
-        p: Simulation(get_method(method), data, model, rounds=forever, eval_every=forever, precision=p)
+        p: Drive(Simulation(get_method(method), data, model, rounds=forever, eval_every=forever, precision=p))
         for p in precisions
     }
-    states: dict[str, Any] = {p: run.advance(run.start(), 0, 8)[0] for p, run in runs.items()}
     times: dict[str, list[float]] = {p: [] for p in precisions}
-    for i in range(repeats):
+    for run in runs.values():
+        run.block(8)
+    for _ in range(repeats):
         for p, run in runs.items():
-            jax.block_until_ready(states[p])
-            first, began = 8 + i * timed, time.perf_counter()
-            states[p], _, _ = run.advance(states[p], first, first + timed)
-            jax.block_until_ready(states[p])
+            jax.block_until_ready(run.state)
+            began = time.perf_counter()
+            run.block(timed)
+            jax.block_until_ready(run.state)
             times[p].append((time.perf_counter() - began) / timed)
     return {p: 1e3 * float(np.median(t)) for p, t in times.items()}
 

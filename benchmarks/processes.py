@@ -1,6 +1,6 @@
 """A round by one process and by several on this machine, in turn.
 
-    python benchmarks/processes.py [--models mlr dnn] [--processes 2] [--pairs 5] [--rounds 20]
+    python -m benchmarks.processes [--models mlr dnn] [--processes 2] [--pairs 5] [--rounds 20]
 
 CGPFL with K = 4, 40 clients, MNIST-sized synthetic samples, no evaluation. One process uses the machine as it likes;
 several share the clients and talk over loopback. Each pair of timings is one after the other, so that what else the
@@ -15,7 +15,6 @@ import socket
 import statistics
 import subprocess
 import sys
-from pathlib import Path
 
 FOREVER = 10**6
 
@@ -30,18 +29,17 @@ def worker(model: str, rounds: int, coordinator: str, processes: int, process: i
         join(coordinator, processes, process)
     import jax
 
-    from cgpfl.bench.work import Case, federation, method_of, model_of
-    from cgpfl.engine.where import engine_for
+    from benchmarks.bench.work import Case, federation, method_of, model_of
+    from cgpfl.engine import Drive, engine_for
 
     case = Case("cgpfl", model, 40)
     run = engine_for(method_of("cgpfl"), federation(case), model_of(model), rounds=FOREVER, eval_every=FOREVER)
-    state, t, times = run.start(), 0, []
+    drive, times = Drive(run), []
     for _ in range(6):
         began = time.perf_counter()
-        state, _, _ = run.advance(state, t, t + rounds)  # type: ignore[arg-type]
-        jax.block_until_ready(state.server)
+        drive.block(rounds)
+        jax.block_until_ready(drive.state.server)
         times.append((time.perf_counter() - began) / rounds)
-        t += rounds
     if process == 0:
         print(json.dumps(statistics.median(times[1:])), flush=True)
 
@@ -51,7 +49,7 @@ def timed(model: str, rounds: int, processes: int) -> float:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         coordinator = f"127.0.0.1:{free.getsockname()[1]}"
-    command = [sys.executable, str(Path(__file__).resolve()), "--worker", model, str(rounds), coordinator]
+    command = [sys.executable, "-m", "benchmarks.processes", "--worker", model, str(rounds), coordinator]
     started = [
         subprocess.Popen([*command, str(processes), str(i)], stdout=subprocess.PIPE, text=True)
         for i in range(processes)

@@ -90,7 +90,7 @@ def parameters(names: list[str]) -> list[str]:
     rows = ["| hyper-parameter | " + " | ".join(f"`{n}`" for n in names) + " | allowed | searched | meaning |"]
     rows.append("|---|" + "--:|" * len(names) + "---|---|---|")
     for key, field in fields.items():
-        values = " | ".join(f"{getattr(METHODS[n], key)}" for n in names)
+        values = " | ".join(str(getattr(v := getattr(METHODS[n], key), "name", v)) for n in names)
         tune = field.metadata["tune"]
         searched = f"{tune[0]:g} … {tune[1]:g}" if tune else ""
         rows.append(f"| `{key}` | {values} | {allowed(field)} | {searched} | {field.metadata['meaning']} |")

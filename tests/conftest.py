@@ -1,4 +1,8 @@
+import gc
+import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,16 +15,38 @@ from jax.experimental.compilation_cache import compilation_cache
 from cgpfl.data import make_data
 from cgpfl.models import as_model
 
+# One compilation cache for all files, workers and processes of this session, and new for each: what is compiled in one
+# file is read in the next. Workers and processes find it in their environment.
+CACHE = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="cgpfl-programs-")
+if CACHE is not None:
+    for name, value in {
+        "jax_compilation_cache_dir": CACHE,
+        "jax_persistent_cache_min_compile_time_secs": 0.1,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }.items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
+
+jax.config.update("jax_traceback_in_locations_limit", 0)  # of each operation, into programs that nobody reads
+gc.set_threshold(100_000, 50, 50)  # tracing makes many objects, of which few are garbage
+
 jax.config.update("jax_num_cpu_devices", 3)  # what is not asked to use several uses the first
 if jax.default_backend() != "cpu":  # numbers worked out by hand have more digits than tf32
     jax.config.update("jax_default_matmul_precision", "highest")
 
 
+def pytest_unconfigure():
+    if CACHE is not None:  # the process that made it: xdist's workers and what tests start were given it
+        shutil.rmtree(CACHE, ignore_errors=True)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def few_programs():
-    """Forget compiled programs after each file: hundreds of them in one process exhaust its memory maps."""
+    """Forget compiled programs, between files, once they have many memory maps, of which Linux allows 65530."""
     yield
-    jax.clear_caches()
+    maps = Path("/proc/self/maps")
+    if not maps.exists() or maps.read_bytes().count(b"\n") > 25_000:
+        jax.clear_caches()
 
 
 @pytest.fixture

@@ -1,16 +1,21 @@
-"""Small problems whose answers can be worked out by hand, and the command line as a real process."""
+"""Small problems whose answers can be worked out by hand, and the command line."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass
+from unittest import mock
 
 import jax.numpy as jnp
 import numpy as np
 
+from cgpfl.cli import main
 from cgpfl.data import FederatedData
 from cgpfl.models import Model
 
@@ -59,8 +64,46 @@ class Instead:
 ENVIRONMENT = dict(os.environ)  # with make test's XLA_FLAGS, which compile quickly; slow tests compile as users do
 
 
+@dataclass(frozen=True)
+class Done:
+    """What a command printed."""
+
+    stdout: str
+    stderr: str
+
+
 def cgpfl(*args, cwd=None, code=0, **environment):
-    """Run the command line to its end; it must exit with ``code``."""
+    """Run the command line to its end, as in a pipe; it must exit with ``code``.
+
+    In this process, where JAX is there and has compiled before; ``cgpfl_process`` for what needs one of its own.
+    """
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+
+    def warn(message, category, filename, lineno, file=None, line=None):
+        err.write(warnings.formatwarning(message, category, filename, lineno, line))
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(sys, "argv", ["cgpfl", *map(str, args)]))
+        stack.enter_context(mock.patch.object(sys, "path", list(sys.path)))
+        stack.enter_context(mock.patch.dict(os.environ, {"COLUMNS": "80"} | environment))
+        stack.enter_context(contextlib.chdir(cwd or "."))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("default")
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        warnings.showwarning = warn  # pytest would keep them
+        stack.enter_context(contextlib.redirect_stdout(out))
+        stack.enter_context(contextlib.redirect_stderr(err))
+        try:
+            main()
+        except SystemExit as end:
+            found = end.code
+    done = Done(*(stream.buffer.getvalue().decode() for stream in (out, err) if stream.flush() is None))
+    assert found == code, done.stdout + done.stderr
+    return done
+
+
+def cgpfl_process(*args, cwd=None, code=0, **environment):
+    """The same in a process of its own: as a shell runs it, with nothing imported yet and JAX not begun."""
     command = [sys.executable, "-m", "cgpfl.cli", *map(str, args)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300, env=ENVIRONMENT | environment)
     assert done.returncode == code, done.stdout + done.stderr

@@ -12,7 +12,7 @@ import pytest
 
 import cgpfl
 from cgpfl.algorithms import METHODS, ClientData, Cohort, FedAvg, Task, algorithm, get_method
-from cgpfl.data import SPLITS, FederatedData, Table, make_data, splits
+from cgpfl.data import SPLITS, FederatedData, IndexTable, make_data, splits
 from cgpfl.engine import Simulation
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.records import Cost, Records
@@ -73,7 +73,7 @@ def swapped(data):
     """The same federation, but everybody is tested on samples of a client of the other context."""
     other = np.empty(N, int)
     other[np.argsort(data.context, kind="stable")] = np.roll(np.argsort(data.context, kind="stable"), N // 2)
-    return dataclasses.replace(data, test=Table(data.test.rows[other], data.test.counts[other]))
+    return dataclasses.replace(data, test=IndexTable(data.test.rows[other], data.test.counts[other]))
 
 
 def forward(params, x, y):

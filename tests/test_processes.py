@@ -6,6 +6,7 @@ import shlex
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from cgpfl.engine import processes
 from cgpfl.errors import CgpflError, LostError
 from cgpfl.experiment.checkpoint import MethodFolder
-from helpers import cgpfl, start
+from helpers import Instead, cgpfl, cgpfl_process, start
 
 RUN = ("run", "--method", "cgpfl", "--clients", "10", "--set", "data.contexts=2")
 PATIENCE = 180
@@ -143,7 +144,9 @@ def test_a_lost_process_ends_the_others_and_the_run_goes_on_with_fewer(alone, tm
         (["--devices", "none"], "--devices none: must be a number from 1, or all"),
     ],
 )
-def test_mistakes_are_one_line(tmp_path, given, message):
+def test_mistakes_are_one_line(tmp_path, monkeypatch, given, message):
+    settings = SimpleNamespace(update=lambda name, value: None, values=jax.config.values)  # JAX has begun here
+    monkeypatch.setattr(processes, "jax", Instead(jax, config=settings))
     done = cgpfl(*RUN, "--out", tmp_path / "run", *given, code=2)
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -151,7 +154,8 @@ def test_mistakes_are_one_line(tmp_path, given, message):
 
 
 def test_processes_need_a_folder_they_share():
-    done = cgpfl(*RUN, "--coordinator", f"127.0.0.1:{free_port()}", "--processes", "1", "--process-id", "0", code=2)
+    alone = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", "1", "--process-id", "0"]
+    done = cgpfl_process(*RUN, *alone, code=2)  # joined before JAX has begun
     assert "--coordinator: needs --out, a folder that all processes see" in done.stderr
 
 

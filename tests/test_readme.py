@@ -12,11 +12,10 @@ README = Path(__file__).parents[1] / "README.md"
 ELSEWHERE = {
     "watch": "report/test_live.py",
     "paper": "paper/test_make.py",
-    "bench": "bench/test_bench.py",
     "data get": "data/test_fetch.py",
     "deploy up": "deploy/test_guide.py",
 }
-"""Commands that do not end, take minutes, or need the network or PyTorch, and the tests that run them."""
+"""Commands that do not end, take minutes, or need the network, and the tests that run them."""
 
 
 def test_python_blocks_run():

@@ -13,8 +13,9 @@ import pytest
 import cgpfl
 from cgpfl.experiment.events import Event
 from cgpfl.trackers import MLflow, TensorBoard, Tracker, Wandb, flat, needed, tracker
-from helpers import cgpfl as run_cgpfl
+from helpers import cgpfl_process as run_cgpfl  # trackers write when their process ends
 
+ELSEWHERE = "the trackers bring some forty packages, more than CI has time for; make test-track installs them"
 ROW = {"accuracy": 0.5, "loss": float("nan"), "bytes_up": 10}
 SETTINGS = {"rounds": 2, "settings": {"rate": 0.1}}
 EVENTS = [
@@ -37,7 +38,7 @@ def tell(callback):
 
 
 def test_tensorboard(tmp_path):
-    pytest.importorskip("tensorboard", reason="make test-track installs it")
+    pytest.importorskip("tensorboard", reason=ELSEWHERE)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     tell(TensorBoard(tmp_path))
@@ -54,7 +55,7 @@ def test_tensorboard(tmp_path):
 
 
 def test_mlflow(tmp_path, monkeypatch):
-    mlflow = pytest.importorskip("mlflow", reason="make test-track installs it")
+    mlflow = pytest.importorskip("mlflow", reason=ELSEWHERE)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")  # what it does by itself, elsewhere
     tell(MLflow())
     client = mlflow.MlflowClient()
@@ -94,7 +95,7 @@ def records(file):
 
 
 def test_wandb_offline(tmp_path, monkeypatch):
-    wandb = pytest.importorskip("wandb", reason="make test-track installs it")
+    wandb = pytest.importorskip("wandb", reason=ELSEWHERE)
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     monkeypatch.setenv("WANDB_SILENT", "true")
@@ -127,7 +128,7 @@ WRITES = {
 @pytest.mark.parametrize("name", WRITES)
 def test_the_pages_command(name, tmp_path):
     """The line in docs/report.md."""
-    pytest.importorskip(name, reason="make test-track installs it")
+    pytest.importorskip(name, reason=ELSEWHERE)
     page = (Path(__file__).parents[1] / "docs" / "report.md").read_text()
     (line,) = re.findall(rf"^pip install 'cgpfl\[{name}\]'; +cgpfl (run --track {name}) ", page, re.MULTILINE)
     done = run_cgpfl(*line.split(), "--method", "fedavg", "--rounds", "2", cwd=tmp_path, WANDB_MODE="offline")
@@ -137,14 +138,14 @@ def test_the_pages_command(name, tmp_path):
 
 
 def test_a_tool_that_cannot_be_used_says_so_before_the_run(monkeypatch):
-    pytest.importorskip("mlflow", reason="make test-track installs it")
+    pytest.importorskip("mlflow", reason=ELSEWHERE)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "nothing://there")
     with pytest.raises(cgpfl.CgpflError, match=r"^mlflow: .*; see MLFLOW_TRACKING_URI$"):
         MLflow()
 
 
 def test_wandb_without_an_account_says_so_before_the_run(tmp_path):
-    pytest.importorskip("wandb", reason="make test-track installs it")
+    pytest.importorskip("wandb", reason=ELSEWHERE)
     env = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_")} | {"HOME": str(tmp_path)}
     command = [sys.executable, "-m", "cgpfl.cli", "run", "--track", "wandb", "--out", tmp_path / "run"]
     pipe = subprocess.DEVNULL

@@ -40,15 +40,18 @@ if TYPE_CHECKING:
         Method,
         PerFedAvg,
         PFedMe,
+        Wrapper,
         algorithm,
+        component,
         get_method,
         hyper,
     )
     from cgpfl.data import FederatedData, make_data
     from cgpfl.errors import CgpflError
     from cgpfl.experiment import Event, Experiment, Result, compare, resume_experiment, run, run_experiment
+    from cgpfl.inference import export, load_model, personalize, predict
+    from cgpfl.metrics import METRICS, Metric, get_metric
     from cgpfl.models import CNN, DNN, MLR, Model
-    from cgpfl.serve import export, load_model, personalize, predict
     from cgpfl.testing import check_algorithm
 
 __version__ = "0.1.0"
@@ -56,13 +59,15 @@ __version__ = "0.1.0"
 _ROOMS = {
     "algorithms": (
         "APFL CFL CGPFL CGPFLAuto DAPPER Ditto FLHC FedAvg FedAvgFT FedMD FedOpt FedPer FedProx HypCluster IFCA L2SGD "
-        "L2SGDPlus Local MAPPER MOCHA PFedMe PerFedAvg SCAFFOLD METHODS Algorithm Method algorithm get_method hyper"
+        "L2SGDPlus Local MAPPER MOCHA PFedMe PerFedAvg SCAFFOLD METHODS Algorithm Method Wrapper algorithm component "
+        "get_method hyper"
     ),
     "data": "FederatedData make_data",
     "errors": "CgpflError",
     "experiment": "Event Experiment Result compare resume_experiment run run_experiment",
+    "inference": "export load_model personalize predict",
+    "metrics": "METRICS Metric get_metric",
     "models": "CNN DNN MLR Model",
-    "serve": "export load_model personalize predict",
     "testing": "check_algorithm",
 }
 _WHERE = {name: room for room, names in _ROOMS.items() for name in names.split()}
@@ -93,6 +98,7 @@ __all__ = [
     "L2SGD",
     "MAPPER",
     "METHODS",
+    "METRICS",
     "MLR",
     "MOCHA",
     "SCAFFOLD",
@@ -113,15 +119,19 @@ __all__ = [
     "L2SGDPlus",
     "Local",
     "Method",
+    "Metric",
     "Model",
     "PFedMe",
     "PerFedAvg",
     "Result",
+    "Wrapper",
     "algorithm",
     "check_algorithm",
     "compare",
+    "component",
     "export",
     "get_method",
+    "get_metric",
     "hyper",
     "load_model",
     "make_data",

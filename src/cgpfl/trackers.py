@@ -131,16 +131,13 @@ class TensorBoard(Tracker):
         self._writer: Any = None
 
     def begin(self, run: str, method: str, settings: dict[str, Any]) -> None:
-        """Open the method's folder."""
         self._writer = self._events.Writer(str(self.folder / run / method))
 
     def log(self, t: int, numbers: dict[str, float]) -> None:
-        """Each number a scalar."""
         for name, value in numbers.items():
             self._writer.add_scalar(name, value, t)
 
     def end(self, ended: Event | None) -> None:
-        """Write what is left."""
         self._writer.close()
 
 
@@ -161,7 +158,6 @@ class MLflow(Tracker):
             raise CgpflError(f"mlflow: {_line(error)}; see MLFLOW_TRACKING_URI") from error
 
     def begin(self, run: str, method: str, settings: dict[str, Any]) -> None:
-        """Create the method's run."""
         found = self._client.get_experiment_by_name(self.experiment)
         where = found.experiment_id if found else self._client.create_experiment(self.experiment)
         tags = {"cgpfl.run": run, "cgpfl.method": method}
@@ -170,7 +166,6 @@ class MLflow(Tracker):
             self._client.log_param(self._run, name, value)
 
     def log(self, t: int, numbers: dict[str, float]) -> None:
-        """Each number a metric."""
         for name, value in numbers.items():
             self._client.log_metric(self._run, name, value, step=t)
 
@@ -197,11 +192,9 @@ class Wandb(Tracker):
                 raise CgpflError(f"wandb: {_line(error)} Or set WANDB_MODE=offline.") from error
 
     def begin(self, run: str, method: str, settings: dict[str, Any]) -> None:
-        """Create the method's run."""
         self._run = self._wandb.init(project=self.project, group=run, name=f"{run}/{method}", config=settings)
 
     def log(self, t: int, numbers: dict[str, float]) -> None:
-        """One row of its history."""
         self._run.log(numbers, step=t)
 
     def end(self, ended: Event | None) -> None:

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from cgpfl.algorithms import Task, moreau
-from cgpfl.algorithms.moreau import pays, steps_by_products, steps_one_by_one
 from cgpfl.batch import Batch
-from cgpfl.models import CNN, DNN, MLR
+from cgpfl.models import CNN, DNN, MLR, base
 
 KEYS = jax.random.split(jax.random.key(0), 4)
 SHAPE = (3, 4)
@@ -31,17 +30,20 @@ def problem(model):
     "model", [MLR(SHAPE, 3), MLR(SHAPE, 3, l2=0.3), DNN(SHAPE, 3, hidden=7), DNN(SHAPE, 3, l2=0.1)]
 )
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_both_ways_are_the_same_steps(model, steps):
+def test_both_ways_are_the_same_steps(model, steps, monkeypatch):
     task, omega, theta, batch = problem(model)
-    slow = steps_one_by_one(task, omega, theta, batch, 12.0, 0.05, steps)
-    fast = steps_by_products(task, omega, theta, batch, 12.0, 0.05, steps)
+    monkeypatch.setattr(base, "shorter", lambda *sizes: True)
+    fast = model.proximal_steps(theta, omega, batch, 12.0, 0.05, steps)
+    monkeypatch.setattr(base, "shorter", lambda *sizes: False)
+    slow = task.proximal_steps(theta, omega, batch, 12.0, 0.05, steps)
     assert jax.tree.structure(slow) == jax.tree.structure(fast)
     for a, b, old in zip(*map(jax.tree.leaves, (slow, fast, theta)), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
         assert np.abs(a - old).max() > 1e-3  # something was done
 
 
-def test_one_step_by_hand():
+@pytest.mark.parametrize("by_products", [True, False])
+def test_one_step_by_hand(by_products, monkeypatch):
     """One feature, two classes, one sample x = 2 of class 0, W = 0, ω = (1, -1): p = (½, ½), so D = (-½, ½).
 
     W ← 0 − η(D·x + λ(0 − ω)) = ∓η(-1 − λ): with η = 0.1, λ = 3 that is (0.4, -0.4); the bias ← −η·D = (0.05, -0.05).
@@ -50,7 +52,8 @@ def test_one_step_by_hand():
     zero = {"weight": jnp.zeros((2, 1)), "bias": jnp.zeros(2)}
     omega = {"weight": jnp.array([[1.0], [-1.0]]), "bias": jnp.zeros(2)}
     batch = Batch(jnp.array([[2.0]]), jnp.array([0]), jnp.ones(1))
-    after = steps_by_products(Task(zero, model, 1), omega, zero, batch, 3.0, 0.1, 1)
+    monkeypatch.setattr(base, "shorter", lambda *sizes: by_products)
+    after = Task(zero, model, 1).proximal_steps(zero, omega, batch, 3.0, 0.1, 1)
     np.testing.assert_allclose(after["weight"], [[0.4], [-0.4]], rtol=1e-6)
     np.testing.assert_allclose(after["bias"], [0.05, -0.05], rtol=1e-6)
 
@@ -67,8 +70,10 @@ def test_it_is_used_where_it_pays_and_only_where_it_is_right():
     batch = Batch(jnp.zeros((20, 784)), jnp.zeros(20, int), jnp.ones(20))
 
     def used(model, steps=5, samples=20):
-        part = Batch(batch.x[:1].repeat(samples, 0), batch.y, batch.weight)
-        return pays(model, model.init(KEYS[0]), part, steps)
+        part = Batch(batch.x[:1].repeat(samples, 0), batch.y[:1].repeat(samples), batch.weight[:1].repeat(samples))
+        params = model.init(KEYS[0])
+        shortcut = getattr(model, "proximal_steps", lambda *args: None)
+        return shortcut(params, params, part, 1.0, 0.1, steps) is not None
 
     assert used(MLR((784,), 10))  # 3 + 20/10 = 5 products instead of 10
     assert used(DNN((784,), 10))
@@ -86,11 +91,10 @@ def test_a_client_takes_the_same_steps_either_way(model, monkeypatch):
 
     task, omega, theta, batch = problem(model)
     data = ClientData(batch.x, batch.y, jnp.arange(5), jnp.int32(5), jnp.float32(1), jnp.float32(0))
-    settings = {"prox": 12.0, "personal_rate": 0.05, "generalized_rate": 0.3, "local_rounds": 3}
-    settings |= {"inner_steps": 5, "batch_size": 4}
+    method = moreau.MoreauMethod(prox=12.0, personal_rate=0.05, local_rounds=3, inner_steps=5, batch_size=4)
     found = []
-    for choose in (pays, lambda *args: False):
-        monkeypatch.setattr(moreau, "pays", choose)
-        found.append(moreau.moreau_rounds(task, omega, theta, data, KEYS[0], **settings))
+    for choose in (base.shorter, lambda *sizes: False):
+        monkeypatch.setattr(base, "shorter", choose)
+        found.append(method.moreau_rounds(task, omega, theta, data, KEYS[0], 0.3))
     for a, b in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)

@@ -144,7 +144,10 @@ def initial():
 def cohorts_of(participation):
     """Who takes part in each round: the one random input that the transcriptions share with the library."""
     size = round(participation * N)
-    draws = [draw_cohort(round_keys(keys_of(SEED), t), jnp.arange(N), size) for t in range(ROUNDS)]
+    draws = [
+        draw_cohort(FedAvg(), None, round_keys(keys_of(SEED), t), jnp.arange(N), jnp.ones(N), size)
+        for t in range(ROUNDS)
+    ]
     return [[int(i) for i in draw] for draw in draws]
 
 

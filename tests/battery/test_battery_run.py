@@ -17,7 +17,7 @@ from cgpfl.battery.run import Tally, Wishes, run, wishes_of
 from cgpfl.engine import simulate
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.run import Progress, Stopped
-from helpers import cgpfl, start
+from helpers import cgpfl_process, start
 
 ROOM = importlib.import_module("cgpfl.battery.run")
 SMALL = ["ten", "writers"]
@@ -234,10 +234,10 @@ def test_refused_in_one_line(tmp_path, monkeypatch, capsys, flags, message):
 
 @pytest.mark.slow
 def test_in_two_processes_the_same_comes_out(made, tmp_path):
-    """As in one, one program each; a worker that fails is heard of."""
+    """As in one, one program each; a worker that fails is heard of. In a process that is not pytest's."""
     out, battery, _ = made
     flags = ("--methods", "fedavg", "--seeds", 2, "--rounds", 2, "--jobs", 2)
-    done = cgpfl("battery", *SMALL, *flags, "--out", "two", cwd=tmp_path)
+    done = cgpfl_process("battery", *SMALL, *flags, "--out", "two", cwd=tmp_path)
     assert "fedavg" in done.stdout
     for o in battery.outcomes:
         other = load(Cell(o.problem, o.method, (0, 1)), tmp_path / "two", 2)
@@ -245,7 +245,7 @@ def test_in_two_processes_the_same_comes_out(made, tmp_path):
     (tmp_path / "three" / "cells").mkdir(parents=True)
     (tmp_path / "three" / "battery.json").write_text((out / "battery.json").read_text())
     (tmp_path / "three" / "cells" / "ten").write_text("in the way")
-    done = cgpfl("battery", *SMALL, *flags, "--out", "three", cwd=tmp_path, code=2)
+    done = cgpfl_process("battery", *SMALL, *flags, "--out", "three", cwd=tmp_path, code=2)
     assert done.stderr.startswith("cgpfl: battery: ")
     assert len(done.stderr.splitlines()) == 1
 

@@ -1,10 +1,11 @@
 import dataclasses
+import hashlib
 
 import numpy as np
 import pytest
 
 from cgpfl.data import SPLITS, FederatedData, make_data
-from cgpfl.data.federated import Table
+from cgpfl.data.federated import IndexTable
 from cgpfl.errors import CgpflError
 
 X = np.arange(60, dtype=np.float32).reshape(30, 2)
@@ -65,7 +66,7 @@ def nan(x):
         (lambda: FederatedData.from_clients([(X, Y)], test=[]), "has 0 clients; must be 1"),
         (lambda: FederatedData.from_parts(X, Y, [np.arange(9), np.arange(8, 20)]), "sample 8 is used 2 times"),
         (
-            lambda: FederatedData(X, Y, 3, Table.of([np.arange(5)]), Table.of([np.array([99])])),
+            lambda: FederatedData(X, Y, 3, IndexTable.of([np.arange(5)]), IndexTable.of([np.array([99])])),
             "sample 99 does not exist",
         ),
     ],
@@ -102,7 +103,7 @@ def test_digest_sees_every_part():
 
 def test_digest_ignores_padding():
     data = make_data("digits", "rotation", clients=8, seed=0)
-    wider = Table(np.pad(data.train.rows, ((0, 0), (0, 9))), data.train.counts)
+    wider = IndexTable(np.pad(data.train.rows, ((0, 0), (0, 9))), data.train.counts)
     assert dataclasses.replace(data, train=wider).digest == data.digest
 
 
@@ -136,3 +137,12 @@ def test_npz_with_objects_is_not_unpickled(tmp_path):
     np.savez(path, x=np.array([{"a": 1}], dtype=object), y=np.zeros(1, int))
     with pytest.raises(CgpflError, match="cannot be read"):
         make_data(str(path), "iid", clients=1)
+
+
+def test_digest_is_computed_once(monkeypatch):
+    """And anew for what was made from it."""
+    data, hashed, true = make_data("digits", "iid", clients=5, seed=0), [], hashlib.sha256
+    monkeypatch.setattr("cgpfl.data.federated.hashlib.sha256", lambda: hashed.append(1) or true())
+    assert data.digest == data.digest == data.summary()["split_hash"]
+    assert len(hashed) == 1
+    assert dataclasses.replace(data, scale=2 * data.scale).digest != data.digest

@@ -513,7 +513,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_terminal_shows_a_bar(monkeypatch):
-    from cgpfl.terminal import downloads
+    from cgpfl.cli.terminal import downloads
 
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("TERM", "xterm")

@@ -15,16 +15,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cgpfl.deploy.agreement import Deployment, read_agreement
 from cgpfl.deploy.check import together
 from cgpfl.deploy.follow import events
 from cgpfl.deploy.layout import TRIAL_DATA, write_app, write_trial_data
-from cgpfl.deploy.plan import Deployment, read_plan
 from cgpfl.deploy.processes import descendants
-from cgpfl.deploy.serve import EVENTS
 from cgpfl.deploy.trial import trial
 from cgpfl.engine.reference import simulate_loop
 from cgpfl.errors import LostError
 from cgpfl.experiment.config import from_dict
+from cgpfl.experiment.events import EVENTS
 from cgpfl.files import load_arrays
 from cgpfl.tree import named
 
@@ -56,7 +56,7 @@ def until(what, condition, seconds=PATIENCE):
 
 
 def happened(out, kind="progress"):
-    return [e for _, e in events(out / EVENTS) if e["kind"] == kind]
+    return [e["values"] for _, e in events(out / EVENTS) if e["kind"] == kind]
 
 
 def in_background(run):
@@ -201,9 +201,9 @@ def server_of(federation):
 
 def same_as_a_loop(app, out, label, answered):
     """The run gave what a loop over clients gives when the same clients answer: nothing lost, nothing counted twice."""
-    plan = read_plan(app / "experiment.toml")
-    method, model, data = plan.method(label), plan.model(), together(plan)
-    rounds = plan.values["rounds"]
+    agreed = read_agreement(app / "experiment.toml")
+    method, model, data = agreed.method(label), agreed.model(), together(agreed)
+    rounds = agreed.values["rounds"]
     server, _, records = simulate_loop(
         method, data, model, rounds=rounds, eval_every=rounds, answered=lambda t, i: i in answered[t]
     )

@@ -90,7 +90,9 @@ def test_only_participants_change(digits, mlr):
 def test_cohorts_are_fair(digits):
     """Over many rounds everybody is asked about equally often, each time a cohort of the right size."""
     arrays, keys = on_device(digits), keys_of(0)
-    cohorts = np.stack([draw_cohort(round_keys(keys, t), arrays.ids, 2) for t in range(400)])
+    cohorts = np.stack(
+        [draw_cohort(Local(), (), round_keys(keys, t), arrays.ids, arrays.train.counts, 2) for t in range(400)]
+    )
     assert (cohorts[:, 0] < cohorts[:, 1]).all()
     assert (abs(np.bincount(cohorts.ravel(), minlength=8) - 100) < 35).all()
 

@@ -7,7 +7,7 @@ import pytest
 import cgpfl
 from cgpfl.algorithms import METHODS, PFedMe, get_method
 from cgpfl.data import FederatedData, make_data
-from cgpfl.engine import Simulation, Streamed, blocks, engine_for, where
+from cgpfl.engine import Simulation, Streamed, blocks, engine_for, placement
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.run import Settings, checked, run_method
@@ -79,7 +79,7 @@ def test_who_was_never_asked_has_a_first_state_and_a_model(digits, mlr):
 
 def test_only_the_cohort_is_on_the_device(digits, mlr):
     simulation = Streamed(PFedMe(), digits, mlr, rounds=4, participation=0.25)
-    at = np.asarray(simulation._drawn(0))
+    at = np.asarray(simulation._drawn((), 0))
     assert len(at) == 2
     arrays = simulation._part(at)
     assert 2 * digits.train.counts.max() >= len(arrays.x) * 7 / 8
@@ -161,7 +161,7 @@ def test_auto_streams_what_does_not_fit(digits, mlr, monkeypatch):
         return type(engine_for(PFedMe(), digits, mlr, rounds=1, **more))
 
     assert engine(participation=0.5) is Simulation
-    monkeypatch.setattr(where, "memory", lambda: 40_000)
+    monkeypatch.setattr(placement, "memory", lambda: 40_000)
     assert engine(participation=0.5) is Streamed
     assert engine(participation=1.0) is Simulation  # all are on the device in every round anyway
     assert engine(participation=0.5, store="device") is Simulation
@@ -198,7 +198,7 @@ def test_auto_goes_on_where_the_states_are(digits, tmp_path, monkeypatch):
     settings = Settings(rounds=12, participation=0.5)
     method, model = checked(get_method("pfedme"), digits, settings), as_model("mlr", (8, 8), 10)
     folder = MethodFolder(tmp_path / "methods" / "a")
-    monkeypatch.setattr(where, "memory", lambda: 40_000)
+    monkeypatch.setattr(placement, "memory", lambda: 40_000)
     with pytest.raises(KeyboardInterrupt):
         run_method(method, digits, model, settings, label="a", folder=folder, stop=lambda: True)
     monkeypatch.undo()

@@ -8,7 +8,7 @@ import pytest
 
 from cgpfl.algorithms import CGPFL, FedAvg, Local, Method, PFedMe, algorithm, hyper
 from cgpfl.data import FederatedData, make_data
-from cgpfl.data.federated import Table
+from cgpfl.data.federated import IndexTable
 from cgpfl.engine import simulate
 from cgpfl.engine.together import Run, Together, how_many_fit, padded, same_samples, simulate_together
 from cgpfl.models import as_model
@@ -181,10 +181,10 @@ def test_long_tables_get_a_power_of_two(longest, width):
     """However a set is split, its programs have few shapes; short tables stay as they are."""
     x = np.zeros((longest + 14, 1), np.float32)
     train, few, held = np.arange(longest), np.arange(longest, longest + 5), np.arange(longest + 5, longest + 14)
-    small, large = Table.of([few]), Table.of([train])
+    small, large = IndexTable.of([few]), IndexTable.of([train])
     data = [
-        FederatedData(x, np.zeros(len(x), int), 2, train=large, test=small, validation=Table.of([held])),
-        FederatedData(x, np.zeros(len(x), int), 2, train=small, test=large, validation=Table.of([held[:1]])),
+        FederatedData(x, np.zeros(len(x), int), 2, train=large, test=small, validation=IndexTable.of([held])),
+        FederatedData(x, np.zeros(len(x), int), 2, train=small, test=large, validation=IndexTable.of([held[:1]])),
     ]
     for wide, narrow in zip(padded(data), data, strict=True):
         assert (wide.train.rows.shape, wide.test.rows.shape) == ((1, width), (1, width))

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import cgpfl
+from cgpfl.cli.terminal import show_comparison
 from cgpfl.experiment.compared import finish
 from cgpfl.experiment.config import DEFAULT_METHODS, from_dict
 from cgpfl.experiment.records import Cost, Records
@@ -15,7 +16,6 @@ from cgpfl.experiment.result import Result
 from cgpfl.experiment.table import Runs
 from cgpfl.report.page import html
 from cgpfl.report.read import read_run
-from cgpfl.terminal import show_comparison
 
 QUICK = {"name": "cgpfl-auto", "warmup": 3, "folds": 3, "local_rounds": 4, "restarts": 8}
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import cgpfl
-from cgpfl.experiment import events, facts, run_experiment
+from cgpfl.experiment import artifacts, events, run_experiment
 from cgpfl.experiment.config import from_dict
 from cgpfl.experiment.events import Event, JsonLines
 from cgpfl.experiment.run import Interrupted
@@ -114,30 +114,30 @@ def test_numbers_of_an_event():
 
 def test_principal_components_against_svd():
     points = np.random.default_rng(0).normal(size=(7, 5)) * [5, 2, 1, 1, 1]
-    place, share = facts.principal(points)
+    place, share = artifacts.principal(points)
     centred = points - points.mean(axis=0)
     u, s, _ = np.linalg.svd(centred, full_matrices=False)
     np.testing.assert_allclose(np.abs(place), np.abs(u[:, :2] * s[:2]), atol=1e-9)
     np.testing.assert_allclose(share, (s**2 / (s**2).sum())[:2])
     assert (np.take_along_axis(place, np.abs(place).argmax(axis=0)[None], 0) > 0).all()
-    place, share = facts.principal(np.ones((1, 3)))
+    place, share = artifacts.principal(np.ones((1, 3)))
     assert place.tolist() == [[0, 0]]
     assert share == [0, 0]
 
 
 def test_distances_between_models():
     points = np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])
-    np.testing.assert_allclose(facts.distances(points), [[0, 5, 1], [5, 0, 18**0.5], [1, 18**0.5, 0]])
+    np.testing.assert_allclose(artifacts.distances(points), [[0, 5, 1], [5, 0, 18**0.5], [1, 18**0.5, 0]])
 
 
 def test_distances_of_very_many_contexts_are_left_out(told, monkeypatch):
-    monkeypatch.setattr(facts, "MOST_DISTANCES", 1)
-    assert set(facts.models(told[0])[0]) == {"context", "client", "place"}
+    monkeypatch.setattr(artifacts, "MOST_DISTANCES", 1)
+    assert set(artifacts.models(told[0])[0]) == {"context", "client", "place"}
 
 
 def test_places_of_models(told, digits):
     result, _, folder = told
-    arrays, about = facts.models(result)
+    arrays, about = artifacts.models(result)
     assert arrays["client"].tolist() == list(range(8))
     flat = np.concatenate([np.asarray(v).reshape(2, -1) for v in jax.tree.leaves(result.state.server.models)], axis=1)
     used = np.unique(result.contexts.assignment)
@@ -148,7 +148,7 @@ def test_places_of_models(told, digits):
 
 
 def test_who_holds_what(digits):
-    arrays = facts.federation(digits)
+    arrays = artifacts.federation(digits)
     assert arrays["labels"].sum() == digits.train.counts.sum()
     assert arrays["labels"][3].tolist() == np.bincount(digits.client(3)[1], minlength=10).tolist()
     assert arrays["context"].tolist() == digits.context.tolist()

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cgpfl.cli.terminal import remarks
 from cgpfl.experiment.folder import summarise
 from cgpfl.experiment.notes import against
 from cgpfl.experiment.result import Outcome
-from cgpfl.terminal import remarks
 
 N = 25
 """Test samples of each client."""

@@ -9,7 +9,7 @@ import pytest
 from cgpfl.data import Source
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import DataConfig
-from cgpfl.hyper import from_values
+from cgpfl.hyperparameters import from_values
 from cgpfl.paper import beyond
 from cgpfl.paper.beyond import BEYOND, METHODS, Scenario, scenarios
 from handmade import plan

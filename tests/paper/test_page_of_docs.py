@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cgpfl.paper.section import Figure, Section, Table, Verdict
+from cgpfl.paper.section import Figure, Section, Verdict
+from cgpfl.tables import Table
 
 
 @pytest.fixture

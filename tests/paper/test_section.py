@@ -7,8 +7,10 @@ import re
 
 import pytest
 
+from cgpfl.files import save_csv
 from cgpfl.paper.page import render, write_page
-from cgpfl.paper.section import Figure, Section, Table, Verdict, save_csv
+from cgpfl.paper.section import Figure, Section, Verdict
+from cgpfl.tables import Table
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
 NUMBERS = Table("Table <1>", ["method", "a & b"], [["x<y", "1.0"], ["λ", "2.5 ± 0.1"]], "a note", [[1, 1]])

@@ -8,7 +8,7 @@ import pytest
 
 from cgpfl.data import Source
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import normalised, replace
+from cgpfl.hyperparameters import normalised, replace
 from cgpfl.paper.cells import federation
 from cgpfl.paper.published import LAMBDAS
 from cgpfl.paper.settings import (

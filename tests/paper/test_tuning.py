@@ -10,7 +10,7 @@ import pytest
 from choices import best_at, tried
 
 from cgpfl.algorithms import get_method
-from cgpfl.hyper import normalised
+from cgpfl.hyperparameters import normalised
 from cgpfl.paper import tuning
 from cgpfl.paper.cells import Cells, federation
 from cgpfl.paper.plan import Plan

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cgpfl.data.splits import split
-from cgpfl.hyper import hyper_parameters
+from cgpfl.hyperparameters import hyper_parameters
 from cgpfl.paper.published import table_1
 from cgpfl.paper.settings import FULL, competitors, family
 from cgpfl.paper.tuning import GRID

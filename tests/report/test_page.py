@@ -1,8 +1,10 @@
 """The report in a real browser."""
 
+import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from browser import LINES, METHODS, keep, lines, until
@@ -178,3 +180,22 @@ def test_forty_clients_and_ten_methods_stay_small(tmp_path):
     methods = ("local", "fedavg", "cgpfl", *(f"cgpfl-{i}" for i in range(7)))
     folder = make(tmp_path / "run", clients=40, rounds=range(1, 101), methods=methods, k=4)
     assert write_report([folder], tmp_path / "report.html").stat().st_size < 5e6
+
+
+def test_a_metric_can_be_drawn(opened, tmp_path):
+    folder = make(tmp_path / "run", rounds=(1, 2), methods=("local", "fedavg"))
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["metrics"] = {"mine": {"title": "my <own>", "help": "what it is", "percent": False, "higher": False}}
+    for facts in summary["methods"].values():
+        facts["metrics"] = {"mine": {"pooled": 1.25, "mean": 1.0, "worst_tenth": 2.0, "std": 0.1}}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    history = pd.read_csv(folder / "history.csv")
+    history.assign(**{"mine": 1.25, "mine/worst_tenth": 2.0}).to_csv(folder / "history.csv", index=False)
+    page = opened(write_report([folder], tmp_path / "report.html"))
+    assert page.locator("#table tbody tr").first.text_content().count("1.25") == 1
+    choose(page, "#y", "mine/worst_tenth")
+    draw_all(page)
+    assert page.evaluate(f"({LINES})('curves/run').map(t => t.y)") == [[2, 2], [2, 2]]
+    axis = page.evaluate("document.querySelector(`[data-key='curves/run'] .chart`)._fullLayout.yaxis.title.text")
+    assert axis == "my <own>, worst tenth"
+    assert page.locator("#y").input_value() == "mine/worst_tenth"

@@ -174,7 +174,7 @@ def test_a_comparison(tmp_path):
     assert history["accuracy"] == [0.2, 0.3]
     assert history["band"] == {"low": [0.1, 0.2], "high": [0.3, 0.4]}
     page = html([folder])
-    assert "30.0 % ± 10.0" in page
+    assert "30.0 ± 10.0" in page
     assert "something &lt;added&gt;" in page
 
 
@@ -200,8 +200,8 @@ def test_no_value_of_a_summary_is_markup(tmp_path):
     (folder / "summary.json").write_text(json.dumps(summary))
     page = html([folder])
     assert "<img" not in page
-    assert "diverged in round &lt;img" in page
-    assert "<td>&lt;img" in page
+    assert "diverged (&lt;img" in page
+    assert "<td><b>&lt;img" in page
 
 
 def test_a_state_is_one_of_ours(tmp_path):

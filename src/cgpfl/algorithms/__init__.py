@@ -27,49 +27,62 @@ from cgpfl.algorithms.mocha import MOCHA
 from cgpfl.algorithms.perfedavg import PerFedAvg
 from cgpfl.algorithms.pfedme import PFedMe
 from cgpfl.algorithms.scaffold import SCAFFOLD
+from cgpfl.algorithms.wrapper import Seamed, Wrapper
 from cgpfl.batch import Batch
-from cgpfl.errors import CgpflError
-from cgpfl.hyper import algorithm, allowed, from_values, hyper, hyper_parameters, normalised, replace, validate
+from cgpfl.hyperparameters import (
+    algorithm,
+    allowed,
+    build,
+    component,
+    from_values,
+    hyper,
+    hyper_parameters,
+    normalised,
+    replace,
+    validate,
+)
+from cgpfl.registry import Registry
 
-METHODS: dict[str, Any] = {
-    "local": Local(),
-    "fedavg": FedAvg(),
-    "fedavg-ft": FedAvgFT(),
-    "fedprox": FedProx(),
-    "fedavgm": FedOpt(optimizer="momentum", server_rate=0.3),
-    "fedadagrad": FedOpt(optimizer="adagrad", momentum=0.0, server_rate=0.1),
-    "fedadam": FedOpt(optimizer="adam"),
-    "fedyogi": FedOpt(optimizer="yogi"),
-    "scaffold": SCAFFOLD(),
-    "fedper": FedPer(),
-    "apfl": APFL(),
-    "apfl-fixed": APFL(adaptive=False),
-    "l2sgd": L2SGD(),
-    "l2sgd-plus": L2SGDPlus(),
-    "per-fedavg": PerFedAvg(),
-    "per-fedavg-fo": PerFedAvg(order="fo"),
-    "ditto": Ditto(),
-    "pfedme": PFedMe(),
-    "mapper": MAPPER(),
-    "dapper": DAPPER(),
-    "fedmd": FedMD(),
-    "mocha": MOCHA(),
-    "cfl": CFL(),
-    "fl-hc": FLHC(),
-    "ifca": IFCA(),
-    "hypcluster": HypCluster(),
-    "cgpfl": CGPFL(),
-    "cgpfl-heur": CGPFL(contexts="auto"),
-    "cgpfl-auto": CGPFLAuto(),
-}
-"""Method names of the command line, each with the settings the name stands for."""
+METHODS = Registry(
+    "method",
+    {
+        "local": Local(),
+        "fedavg": FedAvg(),
+        "fedavg-ft": FedAvgFT(),
+        "fedprox": FedProx(),
+        "fedavgm": FedOpt(optimizer="momentum", server_rate=0.3),
+        "fedadagrad": FedOpt(optimizer="adagrad", momentum=0.0, server_rate=0.1),
+        "fedadam": FedOpt(optimizer="adam"),
+        "fedyogi": FedOpt(optimizer="yogi"),
+        "scaffold": SCAFFOLD(),
+        "fedper": FedPer(),
+        "apfl": APFL(),
+        "apfl-fixed": APFL(adaptive=False),
+        "l2sgd": L2SGD(),
+        "l2sgd-plus": L2SGDPlus(),
+        "per-fedavg": PerFedAvg(),
+        "per-fedavg-fo": PerFedAvg(order="fo"),
+        "ditto": Ditto(),
+        "pfedme": PFedMe(),
+        "mapper": MAPPER(),
+        "dapper": DAPPER(),
+        "fedmd": FedMD(),
+        "mocha": MOCHA(),
+        "cfl": CFL(),
+        "fl-hc": FLHC(),
+        "ifca": IFCA(),
+        "hypcluster": HypCluster(),
+        "cgpfl": CGPFL(),
+        "cgpfl-heur": CGPFL(contexts="auto"),
+        "cgpfl-auto": CGPFLAuto(),
+    },
+)
+"""Method names, each with the settings the name stands for."""
 
 
 def get_method(name: str, settings: dict[str, Any] | None = None) -> Any:
-    """The method called ``name`` with some hyper-parameters changed."""
-    if name not in METHODS:
-        raise CgpflError(f"no method {name!r}; there are {', '.join(METHODS)}")
-    return replace(METHODS[name], settings or {}, name)
+    """The method called ``name`` (one of ``METHODS``, or package.module:Name) with some hyper-parameters changed."""
+    return build(METHODS, {"name": name, **(settings or {})}, name)
 
 
 def describe(method: Any) -> str:
@@ -110,9 +123,12 @@ __all__ = [
     "Method",
     "PFedMe",
     "PerFedAvg",
+    "Seamed",
     "Task",
+    "Wrapper",
     "algorithm",
     "allowed",
+    "component",
     "describe",
     "from_values",
     "get_method",

@@ -22,9 +22,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Task
-from cgpfl.algorithms.fedavg import FedAvg
-from cgpfl.algorithms.steps import interpolate
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.algorithms.steps import Averaging, SGDMethod, interpolate
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, axpy, dot
 
 
@@ -36,7 +35,7 @@ class Own(NamedTuple):
 
 
 @algorithm
-class APFL(FedAvg):
+class APFL(Averaging, SGDMethod):
     """A mixture, client by client, of an own and the global model."""
 
     name = "apfl"
@@ -53,7 +52,7 @@ class APFL(FedAvg):
         """V and a."""
         return Own(task.initial, jnp.asarray(self.mixture, jnp.float32))
 
-    def train(self, task: Task, message: Tree, client: Own, data: ClientData, key: Array) -> tuple[Tree, Own]:  # type: ignore[override]
+    def train(self, task: Task, message: Tree, client: Own, data: ClientData, key: Array) -> tuple[Tree, Own]:
         """R steps on w, v and a."""
         rate = self.rate
 

@@ -19,6 +19,7 @@ from jax import Array
 from cgpfl.batch import Batch
 from cgpfl.contexts.evidence import hashed
 from cgpfl.errors import CgpflError
+from cgpfl.rounds.means import Mean, WeightedMean
 from cgpfl.tree import Tree
 
 
@@ -26,16 +27,29 @@ class Cohort(NamedTuple):
     """Who was asked in a round, in the order of the stacked uploads.
 
     ``ids [C]`` are client ids, ``weights [C]`` their training samples m_i; weight 0 means the client
-    was asked but did not answer, and its upload must be ignored.
+    was asked but did not answer, and its upload must be ignored. Means are taken by :meth:`mean` and
+    :meth:`group_means`: what a mean is, is not the method's business.
     """
 
     ids: Array
     weights: Array
+    rule: Mean = WeightedMean()
 
     @property
     def present(self) -> Array:
         """1.0 for each client that answered, else 0.0. Shape ``[C]``."""
         return (self.weights > 0).astype(jnp.float32)
+
+    def mean(self, uploads: Tree, fallback: Tree, *, equally: bool = False) -> Tree:
+        """Of the uploads ``[C, ...]``, by samples or everybody ``equally``; ``fallback`` where nobody answered."""
+        return self.rule.mean(uploads, self._shares(equally), fallback)
+
+    def group_means(self, uploads: Tree, labels: Array, fallback: Tree, *, equally: bool = False) -> Tree:
+        """Of each group's uploads ``[K, ...]``, ``labels [C]`` in 0..K-1; of an empty one ``fallback [K, ...]``."""
+        return self.rule.group_means(uploads, labels, self._shares(equally), fallback)
+
+    def _shares(self, equally: bool) -> Array:
+        return self.present if equally else self.weights.astype(jnp.float32)
 
 
 @jax.tree_util.register_dataclass
@@ -150,6 +164,21 @@ class Task:
         """∇f of any other function of the parameters."""
         return jax.grad(f)(params)
 
+    def proximal_steps(
+        self, params: Tree, anchor: Tree, batch: Batch, prox: Array | float, rate: Array | float, steps: int
+    ) -> Tree:
+        """``steps`` times θ ← θ − η(∇f_i(θ) + λ(θ − anchor)) on one minibatch; a model may know a shorter way."""
+        shortcut = getattr(self.model, "proximal_steps", None)
+        found = None if shortcut is None else shortcut(params, anchor, batch, prox, rate, steps)
+        if found is not None:
+            return found
+
+        def step(theta: Tree, _: None) -> tuple[Tree, None]:
+            g = self.grad(theta, batch)
+            return jax.tree.map(lambda t, g, w: -rate * (g + prox * (t - w)) + t, theta, g, anchor), None
+
+        return jax.lax.scan(step, params, None, length=steps)[0]
+
 
 @runtime_checkable
 class Algorithm(Protocol):
@@ -201,7 +230,8 @@ class Algorithm(Protocol):
 class Method:
     """Base class of the methods here: what most of them share, and hooks beside the contract.
 
-    ``check``, ``choices``, ``likely_cause``, ``needs_public`` and ``reveals`` are optional: who uses them asks first.
+    ``anchor``, ``check``, ``choices``, ``gradients_of``, ``likely_cause``, ``needs_public`` and ``reveals`` are
+    optional: who uses them asks first.
     """
 
     name: str = ""
@@ -236,6 +266,14 @@ class Method:
         """The models of all contexts ``[K, ...]``, where a client is sent all to choose one by its own loss."""
         return None
 
+    def anchor(self, message: Any, upload: Any) -> Any:
+        """What an upload has moved away from, for what clips or compresses updates: a tree of the upload's form.
+
+        Zeros where a part is a difference already, None where it is none of both (a choice, a count): such parts alone
+        may be read from ``upload``. By default the message, as for a moved copy of the model.
+        """
+        return message
+
     def report(self, server: Any) -> dict[str, Array]:
         """By default nothing beside the metrics."""
         return {}
@@ -245,6 +283,14 @@ class Method:
 
         ``answers`` is how many uploads the run expects in all: ``rounds`` × clients asked × share answering.
         """
+
+    def gradients(self) -> float:
+        """By default none are counted."""
+        return 0.0
+
+    def gradients_of(self, samples: float) -> float:
+        """Gradients that a client with so many samples evaluates in a round."""
+        return self.gradients()
 
     def likely_cause(self) -> str:
         """Why this method may have diverged, in a few words."""

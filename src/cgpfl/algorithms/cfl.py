@@ -27,7 +27,7 @@ from jax import Array
 
 from cgpfl.algorithms.groups import GroupedFedAvg, Groups
 from cgpfl.contexts import LINKAGES, agglomerate, distances
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import mix, norms, scale, switch
 
 

@@ -34,12 +34,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
-from cgpfl.algorithms.groups import group_step
-from cgpfl.algorithms.moreau import moreau_rounds, unstable_prox
+from cgpfl.algorithms.base import ClientData, Cohort, Task
+from cgpfl.algorithms.groups import group_step, leaves_rounds, room_for
+from cgpfl.algorithms.moreau import MoreauMethod
 from cgpfl.contexts import Points, best_of, choose_k, match, prepare, seedings
-from cgpfl.errors import CgpflError
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, mix, norms, repeat, scale, size, switch, take
 
 MOST = 100
@@ -69,7 +68,7 @@ class Server:
 
 
 @algorithm
-class CGPFL(Method):
+class CGPFL(MoreauMethod):
     """K context models on the server, k-means over the uploads, a personal model on each client."""
 
     name = "cgpfl"
@@ -89,40 +88,21 @@ class CGPFL(Method):
         labels=True,
     )
     prox: float = hyper(1.0, "λ: pull of the personal model towards its context's", low=0, tune=(0.1, 15.0))
-    personal_rate: float = hyper(0.1, "η: rate of the personal model's steps", above=0, tune=(0.01, 0.12))
     context_rate: float = hyper(
         1.0, "2β/N: rate of the client's copy of the context model", low=0, high=1, tune=(0.05, 1.0)
     )
-    server_rate: float = hyper(1.0, "α: how far the server moves to the contexts' means", above=0, high=1)
-    local_rounds: int = hyper(10, "R: minibatches a client draws in a round", low=1)
-    inner_steps: int = hyper(5, "S: personal steps on one minibatch", low=1)
-    batch_size: int = hyper(20, "samples in a minibatch; 0 = all of the client's", low=0)
-    warm_start: bool = hyper(True, "keep θ over rounds; false = restart from ω each round")
     warmup: int = hyper(5, "rounds with one shared model before the first clustering; 0 = the paper's", low=0)
     mu: float | str = hyper("auto", 'μ in e(K); "auto" = 4/cost(1)', kind=float, low=0, words=("auto",))
     restarts: int = hyper(50, "k-means++ seedings tried at the first clustering, the best kept; later at most 8", low=1)
 
     def slots(self, clients: int) -> int:
         """How many context models the server has room for."""
-        if isinstance(self.contexts, tuple):
-            if len(self.contexts) != clients:
-                raise CgpflError(f"cgpfl: contexts has {len(self.contexts)} labels for {clients} clients")
-            if max(self.contexts) >= clients:
-                raise CgpflError(f"cgpfl: contexts has label {max(self.contexts)}; labels must be below {clients}")
-            return max(self.contexts) + 1
-        if self.contexts == "auto":
-            return max(min(clients // 2, MOST), 1)
-        if int(self.contexts) > clients:
-            raise CgpflError(f"cgpfl: contexts = {self.contexts}: must be at most the number of clients, {clients}")
-        return int(self.contexts)
+        return room_for(self.contexts, clients, MOST, self.name)
 
     def check(self, clients: int, answers: float, rounds: int) -> None:
         """K against N, and a warm-up that leaves rounds for contexts."""
-        if self._clusters(self.slots(clients)) and self.warmup * clients >= answers:
-            raise CgpflError(
-                f"cgpfl: warmup = {self.warmup}: takes {self.warmup * clients} answers of clients and the run has "
-                f"{answers:.0f}; lower it or run more rounds"
-            )
+        if self._clusters(self.slots(clients)):
+            leaves_rounds(self.warmup, clients, answers, self.name)
 
     def init_server(self, task: Task, key: Array) -> Server:
         """All contexts start from one model."""
@@ -146,41 +126,22 @@ class CGPFL(Method):
             iterations=jnp.int32(0),
         )
 
-    def init_client(self, task: Task, key: Array) -> Tree:
-        """θ_i."""
-        return task.initial
-
     def send(self, server: Server, client_id: Array) -> Tree:
         """The model of the client's context."""
         return take(server.models, server.assignment[client_id])
 
     def train(self, task: Task, message: Tree, client: Tree, data: ClientData, key: Array) -> tuple[Tree, Tree]:
         """R local rounds of S proximal steps → (ω̃, θ)."""
-        return moreau_rounds(
-            task,
-            message,
-            client if self.warm_start else message,
-            data,
-            key,
-            prox=self.prox,
-            personal_rate=self.personal_rate,
-            generalized_rate=self.context_rate,
-            local_rounds=self.local_rounds,
-            inner_steps=self.inner_steps,
-            batch_size=self.batch_size,
-        )
+        return self.moreau_rounds(task, message, client, data, key, self.context_rate)
 
     def aggregate(self, server: Server, uploads: Tree, cohort: Cohort, key: Array) -> Server:
         """Cluster the uploads, then move each context's model to its members' mean."""
         slots = server.cost.shape[0]
         if self._clusters(slots):
             server = self._cluster(server, uploads, cohort)
-        models = group_step(server.models, uploads, server.assignment[cohort.ids], cohort.present, self.server_rate)
+        labels = server.assignment[cohort.ids]
+        models = group_step(server.models, uploads, labels, cohort, rate=self.server_rate, equally=True)
         return replace(server, models=models, round=server.round + 1)
-
-    def personal(self, task: Task, message: Tree, client: Tree, data: ClientData, key: Array) -> Tree:
-        """θ_i, not ω."""
-        return client
 
     def report(self, server: Server) -> dict[str, Array]:
         """Contexts over rounds, the e(K) curve, and k-means' work."""
@@ -188,14 +149,6 @@ class CGPFL(Method):
         if self.contexts == "auto":
             facts |= {"complexity": server.complexity, "cost": server.cost, "mu": server.mu}
         return facts
-
-    def gradients(self) -> float:
-        """R·S."""
-        return self.local_rounds * self.inner_steps
-
-    def likely_cause(self) -> str:
-        """The inner problem's step size is the usual reason."""
-        return unstable_prox(self.prox, self.personal_rate) or super().likely_cause()
 
     # Clustering
 

@@ -34,13 +34,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
-from cgpfl.algorithms.groups import group_step
-from cgpfl.algorithms.moreau import pays, steps_by_products, steps_one_by_one
+from cgpfl.algorithms.groups import group_step, leaves_rounds, room_for
 from cgpfl.algorithms.steps import over_batches
 from cgpfl.batch import Batch
 from cgpfl.contexts import Evidence, add, cross_fit, match, no_evidence, placed
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, axpy, repeat, size, switch, take, where
 
 REPAIRS = 3
@@ -124,30 +123,14 @@ class CGPFLAuto(Method):
 
     def slots(self, clients: int) -> int:
         """How many context models the server has room for."""
-        if isinstance(self.contexts, tuple):
-            if len(self.contexts) != clients:
-                raise CgpflError(f"cgpfl-auto: contexts has {len(self.contexts)} labels for {clients} clients")
-            if max(self.contexts) >= clients:
-                raise CgpflError(f"cgpfl-auto: contexts has label {max(self.contexts)}; labels must be below {clients}")
-            return max(self.contexts) + 1
-        if self.contexts == "auto":
-            return max(min(clients // 2, self.most), 1)
-        if int(self.contexts) > clients:
-            raise CgpflError(
-                f"cgpfl-auto: contexts = {self.contexts}: must be at most the number of clients, {clients}"
-            )
-        return int(self.contexts)
+        return room_for(self.contexts, clients, self.most, self.name)
 
     def check(self, clients: int, answers: float, rounds: int) -> None:
         """K against N, folds against the warm-up, and a warm-up that leaves rounds for contexts."""
         self.slots(clients)
         if self.warmup < self.folds:
             raise CgpflError(f"cgpfl-auto: warmup = {self.warmup}: must be at least the number of folds, {self.folds}")
-        if self.warmup * clients >= answers:
-            raise CgpflError(
-                f"cgpfl-auto: warmup = {self.warmup}: takes {self.warmup * clients} answers of clients and the run has "
-                f"{answers:.0f}; lower it or run more rounds"
-            )
+        leaves_rounds(self.warmup, clients, answers, self.name)
 
     def init_server(self, task: Task, key: Array) -> Server:
         """One model, no evidence."""
@@ -197,8 +180,7 @@ class CGPFLAuto(Method):
 
         def local_round(state: tuple[Tree, Tree], batch: Batch) -> tuple[Tree, Tree]:
             omega, theta = state
-            steps = steps_by_products if pays(task.model, omega, batch, self.inner_steps) else steps_one_by_one
-            omega = steps(task, omega, omega, batch, 0.0, rate, self.inner_steps)
+            omega = task.proximal_steps(omega, omega, batch, 0.0, rate, self.inner_steps)
             moved = axpy(-self.personal_rate, task.grad(theta, batch), theta)
             theta = jax.tree.map(lambda t, w: (1.0 - pull) * t + pull * w, moved, message.model)
             return omega, theta
@@ -229,12 +211,15 @@ class CGPFLAuto(Method):
             uploads,
             cohort,
         )
-        weights = cohort.weights.astype(jnp.float32)
         warm = (server.settled == 0) | (server.k > slots)
         labels = jnp.where(warm, 0, server.assignment[cohort.ids])
-        models = group_step(server.models, uploads, labels, weights, 1.0)
+        models = group_step(server.models, uploads, labels, cohort)
         first = jax.tree.map(lambda w: w[0], models)  # contexts are born equal: from the model shared until then
         return replace(server, models=where(server.settled == 0, repeat(first, slots), models))
+
+    def anchor(self, message: Message, upload: Tree) -> Tree:
+        """The context's model."""
+        return message.model
 
     def personal(self, task: Task, message: Message, client: Private, data: ClientData, key: Array) -> Tree:
         """θ_i; at λ = ∞ its context's model."""

@@ -18,10 +18,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Task
-from cgpfl.algorithms.local import Local
+from cgpfl.algorithms.local import Unshared
 from cgpfl.algorithms.steps import best_model, held_back
 from cgpfl.batch import Batch
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, axpy, repeat, take
 
 
@@ -35,7 +35,7 @@ def blend(own: Batch, public: Batch, share: Array) -> Batch:
 
 
 @algorithm
-class DAPPER(Local):
+class DAPPER(Unshared):
     """Training on a mixture of own and public data, its share chosen from a grid by loss."""
 
     name = "dapper"

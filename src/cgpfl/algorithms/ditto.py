@@ -15,16 +15,15 @@ from __future__ import annotations
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Task
-from cgpfl.algorithms.fedavg import FedAvg
 from cgpfl.algorithms.moreau import unstable_prox
-from cgpfl.algorithms.steps import pull, sgd
+from cgpfl.algorithms.steps import Averaging, Descending, pull
 from cgpfl.batch import Batch
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree
 
 
 @algorithm
-class Ditto(FedAvg):
+class Ditto(Averaging, Descending):
     """A personal model for each client, pulled towards FedAvg's."""
 
     name = "ditto"
@@ -45,8 +44,7 @@ class Ditto(FedAvg):
         def gradient(v: Tree, batch: Batch) -> Tree:
             return pull(task.grad(v, batch), v, message, self.prox)
 
-        steps, size = self.local_rounds, self.batch_size
-        v = sgd(task, client, data, key, rate=self.personal_rate, steps=steps, batch_size=size, gradient=gradient)
+        v = self.descend(task, client, data, key, rate=self.personal_rate, gradient=gradient)
         return self.descend(task, message, data, key), v
 
     def personal(self, task: Task, message: Tree, client: Tree, data: ClientData, key: Array) -> Tree:

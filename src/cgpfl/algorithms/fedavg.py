@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from jax import Array
 
-from cgpfl.algorithms.base import ClientData, Cohort, Task
-from cgpfl.algorithms.steps import SGDMethod
-from cgpfl.hyper import algorithm
-from cgpfl.tree import Tree, weighted_mean
+from cgpfl.algorithms.base import ClientData, Task
+from cgpfl.algorithms.steps import Averaging, Descending
+from cgpfl.hyperparameters import algorithm
+from cgpfl.tree import Tree
 
 
 @algorithm
-class FedAvg(SGDMethod):
+class FedAvg(Averaging, Descending):
     """One global model, trained on every client in turn and averaged by sample count."""
 
     name = "fedavg"
@@ -29,16 +29,8 @@ class FedAvg(SGDMethod):
     )
     when = "Clients that are alike, or when one model for all is the goal. The baseline of everything federated."
 
-    def init_server(self, task: Task, key: Array) -> Tree:
-        """The server's state is the model."""
-        return task.initial
-
     def train(
         self, task: Task, message: Tree, client: tuple[()], data: ClientData, key: Array
     ) -> tuple[Tree, tuple[()]]:
         """R steps of SGD from the global model."""
         return self.descend(task, message, data, key), ()
-
-    def aggregate(self, server: Tree, uploads: Tree, cohort: Cohort, key: Array) -> Tree:
-        """The mean by sample count."""
-        return weighted_mean(uploads, cohort.weights.astype("float32"), fallback=server)

@@ -21,7 +21,7 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Task
 from cgpfl.algorithms.fedavg import FedAvg
 from cgpfl.algorithms.steps import sgd
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree
 
 

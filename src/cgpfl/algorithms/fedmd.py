@@ -23,9 +23,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
-from cgpfl.algorithms.steps import SGDMethod, own_start, sgd
-from cgpfl.hyper import algorithm, hyper
-from cgpfl.tree import Tree, axpy, weighted_mean, where
+from cgpfl.algorithms.steps import Descending, own_start, sgd
+from cgpfl.hyperparameters import algorithm, hyper
+from cgpfl.tree import Tree, axpy, where
 
 
 class Consensus(NamedTuple):
@@ -36,7 +36,7 @@ class Consensus(NamedTuple):
 
 
 @algorithm
-class FedMD(SGDMethod):
+class FedMD(Descending):
     """Models that agree on public samples and fit their own."""
 
     name = "fedmd"
@@ -88,8 +88,12 @@ class FedMD(SGDMethod):
 
     def aggregate(self, server: Consensus, uploads: Array, cohort: Cohort, key: Array) -> Consensus:
         """The mean of the logits."""
-        mean = weighted_mean(uploads, cohort.present, fallback=server.logits)
+        mean = cohort.mean(uploads, fallback=server.logits, equally=True)
         return Consensus(mean, jnp.maximum(server.known, cohort.present.max()))
+
+    def anchor(self, message: Consensus, upload: Array) -> Array:
+        """The consensus."""
+        return message.logits
 
     def personal(self, task: Task, message: Consensus, client: Tree, data: ClientData, key: Array) -> Tree:
         """θ_i."""

@@ -27,7 +27,7 @@ from jax import Array
 
 from cgpfl.algorithms.base import Cohort, Task
 from cgpfl.algorithms.fedavg import FedAvg
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, axpy, where
 
 OPTIMIZERS = ("adam", "yogi", "adagrad", "momentum", "sgd")

@@ -24,11 +24,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Task
-from cgpfl.algorithms.fedavg import FedAvg
-from cgpfl.algorithms.steps import sgd
+from cgpfl.algorithms.steps import Averaging, Descending
 from cgpfl.batch import Batch
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree
 
 Part = tuple[Array, ...]
@@ -51,7 +50,7 @@ def in_order(names: list[str]) -> list[str]:
 
 
 @algorithm
-class FedPer(FedAvg):
+class FedPer(Averaging, Descending):
     """A shared body and private last layers."""
 
     name = "fedper"
@@ -103,7 +102,7 @@ class FedPer(FedAvg):
         """The head."""
         return self.cut(task.initial)[1]
 
-    def train(self, task: Task, message: Part, client: Part, data: ClientData, key: Array) -> tuple[Part, Part]:  # type: ignore[override]
+    def train(self, task: Task, message: Part, client: Part, data: ClientData, key: Array) -> tuple[Part, Part]:
         """SGD on body and head together, or one after the other."""
         model = self.join(task, message, client)
         if not self.head_steps:
@@ -118,9 +117,8 @@ class FedPer(FedAvg):
 
             return gradient
 
-        more: dict[str, Any] = {"rate": self.rate, "batch_size": self.batch_size}
-        model = sgd(task, model, data, first, steps=self.head_steps, gradient=only(True), **more)
-        return self.cut(sgd(task, model, data, second, steps=self.local_rounds, gradient=only(False), **more))
+        model = self.descend(task, model, data, first, steps=self.head_steps, gradient=only(True))
+        return self.cut(self.descend(task, model, data, second, gradient=only(False)))
 
     def personal(self, task: Task, message: Part, client: Part, data: ClientData, key: Array) -> Tree:
         """The shared body under the client's head."""

@@ -17,9 +17,9 @@ from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Task
 from cgpfl.algorithms.fedavg import FedAvg
-from cgpfl.algorithms.steps import pull, sgd
+from cgpfl.algorithms.steps import pull
 from cgpfl.batch import Batch
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree
 
 
@@ -42,8 +42,7 @@ class FedProx(FedAvg):
         def gradient(w: Tree, batch: Batch) -> Tree:
             return pull(task.grad(w, batch), w, message, self.prox)
 
-        steps, size = self.local_rounds, self.batch_size
-        return sgd(task, message, data, key, rate=self.rate, steps=steps, batch_size=size, gradient=gradient), ()
+        return self.descend(task, message, data, key, gradient=gradient), ()
 
     def likely_cause(self) -> str:
         """A step of the pull alone diverges once η·μ reaches 2."""

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from cgpfl.algorithms.groups import GroupedFedAvg, Groups
 from cgpfl.contexts import LINKAGES, METRICS, agglomerate, distances
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import repeat, switch
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,22 +11,45 @@ from jax import Array
 
 from cgpfl.algorithms.base import Cohort, Task
 from cgpfl.algorithms.fedavg import FedAvg
-from cgpfl.hyper import algorithm, hyper
-from cgpfl.tree import Tree, axpy, mix, repeat, switch, take, where
+from cgpfl.errors import CgpflError
+from cgpfl.hyperparameters import algorithm, hyper
+from cgpfl.tree import Tree, axpy, repeat, switch, take, where
 
 
-def group_step(models: Tree, uploads: Tree, labels: Array, weights: Array, rate: Array | float) -> Tree:
+def group_step(
+    models: Tree, uploads: Tree, labels: Array, cohort: Cohort, *, rate: Array | float = 1.0, equally: bool = False
+) -> Tree:
     """Ω ← Ω − α(Ω − Ω̃P): each group's model moves to the mean of its members' uploads.
 
-    ``models [K, ...]``, ``uploads [C, ...]``, ``labels [C]`` in 0..K-1, ``weights [C]`` (0 = did not
-    answer). A group without a member that answered keeps its model.
+    ``models [K, ...]``, ``uploads [C, ...]``, ``labels [C]`` in 0..K-1. A group without a member that answered keeps
+    its model.
     """
-    groups = jax.tree.leaves(models)[0].shape[0]
-    members = jax.nn.one_hot(labels, groups) * weights[:, None]
-    sizes = members.sum(axis=0)
-    means = mix(uploads, members / jnp.where(sizes > 0, sizes, 1.0))
-    moved = jax.tree.map(lambda w, mean: w - rate * (w - mean), models, means)
-    return where(sizes > 0, moved, models)
+    means = cohort.group_means(uploads, labels, fallback=models, equally=equally)
+    return jax.tree.map(lambda w, mean: w - rate * (w - mean), models, means)
+
+
+def room_for(contexts: Any, clients: int, most: int, name: str) -> int:
+    """How many contexts there may be: K; "auto": up to N/2 and ``most``; or as many as the given labels name."""
+    if isinstance(contexts, tuple):
+        if len(contexts) != clients:
+            raise CgpflError(f"{name}: contexts has {len(contexts)} labels for {clients} clients")
+        if max(contexts) >= clients:
+            raise CgpflError(f"{name}: contexts has label {max(contexts)}; labels must be below {clients}")
+        return int(max(contexts)) + 1
+    if contexts == "auto":
+        return max(min(clients // 2, most), 1)
+    if int(contexts) > clients:
+        raise CgpflError(f"{name}: contexts = {contexts}: must be at most the number of clients, {clients}")
+    return int(contexts)
+
+
+def leaves_rounds(warmup: int, clients: int, answers: float, name: str) -> None:
+    """Raise a one-line error where a warm-up takes all the answers that a run has."""
+    if warmup * clients >= answers:
+        raise CgpflError(
+            f"{name}: warmup = {warmup}: takes {warmup * clients} answers of clients and the run has {answers:.0f}; "
+            "lower it or run more rounds"
+        )
 
 
 @jax.tree_util.register_dataclass
@@ -86,7 +110,7 @@ class GroupedFedAvg(FedAvg):
         regrouped = switch(open_, [lambda method, s: s, lambda method, s: method.regroup(s)], self, server)
         server = replace(regrouped, round=server.round + here.any().astype(jnp.int32))
         labels = server.assignment[cohort.ids]
-        return replace(server, models=group_step(server.models, uploads, labels, weights, 1.0))
+        return replace(server, models=group_step(server.models, uploads, labels, cohort))
 
     def regroup(self, server: Groups) -> Groups:
         """The server with its groups as they should be now; here, as they are."""

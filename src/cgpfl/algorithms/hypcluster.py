@@ -23,10 +23,10 @@ from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.groups import group_step
-from cgpfl.algorithms.ifca import IFCA
+from cgpfl.algorithms.ifca import Hypotheses
 from cgpfl.algorithms.steps import best_model, sgd_some
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, repeat, take, where
 
 
@@ -55,7 +55,7 @@ class Upload(NamedTuple):
 
 
 @algorithm
-class HypCluster(IFCA):
+class HypCluster(Hypotheses):
     """IFCA with sample weights and a start in the manner of k-means++."""
 
     name = "hypcluster"
@@ -71,12 +71,12 @@ class HypCluster(IFCA):
         if self.contexts >= rounds:
             raise CgpflError(f"hypcluster: contexts = {self.contexts}: takes as many rounds, and the run has {rounds}")
 
-    def init_server(self, task: Task, key: Array) -> Server:  # type: ignore[override]
+    def init_server(self, task: Task, key: Array) -> Server:
         """No hypothesis yet."""
         n = task.clients
         return Server(repeat(task.initial, self.contexts), jnp.int32(0), jnp.zeros(n, jnp.int32), jnp.zeros(n, bool))
 
-    def send(self, server: Server, client_id: Array) -> Message:  # type: ignore[override]
+    def send(self, server: Server, client_id: Array) -> Message:
         """All hypotheses."""
         return Message(server.models, server.known)
 
@@ -85,7 +85,7 @@ class HypCluster(IFCA):
         among = jnp.arange(self.contexts) < jnp.maximum(message.known, 1)
         return best_model(task, message.models, data, among)
 
-    def train(  # type: ignore[override]
+    def train(
         self, task: Task, message: Message, client: tuple[()], data: ClientData, key: Array
     ) -> tuple[Upload, tuple[()]]:
         """A model of its own while hypotheses are missing, then R steps from the best one."""
@@ -103,7 +103,7 @@ class HypCluster(IFCA):
         )
         return Upload(k, model, loss), ()
 
-    def aggregate(self, server: Server, uploads: Upload, cohort: Cohort, key: Array) -> Server:  # type: ignore[override]
+    def aggregate(self, server: Server, uploads: Upload, cohort: Cohort, key: Array) -> Server:
         """Add a hypothesis, or move each to the mean of those who chose it."""
         weights = cohort.weights.astype(jnp.float32)
         left = jnp.where(server.drawn[cohort.ids], 0.0, weights)
@@ -116,8 +116,7 @@ class HypCluster(IFCA):
         added = jax.tree.map(lambda all_, new: all_.at[server.known].set(new[drawn]), server.models, uploads.model)
         chosen = jnp.where(cohort.present > 0, uploads.choice, server.assignment[cohort.ids])
         assignment = server.assignment.at[cohort.ids].set(chosen)
-        by = weights if self.weighted else cohort.present
-        moved = group_step(server.models, uploads.model, uploads.choice, by, 1.0)
+        moved = group_step(server.models, uploads.model, uploads.choice, cohort, equally=not self.weighted)
         seeding = server.known < self.contexts
         new = Server(
             where(seeding, added, moved),
@@ -131,6 +130,10 @@ class HypCluster(IFCA):
         """The hypothesis with the smallest loss on the client's training samples."""
         return take(message.models, self.choose(task, message, data)[0])
 
+    def anchor(self, message: Message, upload: Upload) -> Upload:
+        """The hypothesis that was chosen; choice and loss are no updates."""
+        return Upload(None, take(message.models, upload.choice), None)  # type: ignore[arg-type]
+
     def choices(self, message: Message) -> Tree:
         """All hypotheses; those known so far come first."""
         return message.models
@@ -139,6 +142,6 @@ class HypCluster(IFCA):
         """R; while hypotheses are added, ``seed_steps`` instead."""
         return self.local_rounds
 
-    def report(self, server: Server) -> dict[str, Array]:  # type: ignore[override]
+    def report(self, server: Server) -> dict[str, Array]:
         """What each client chose last, and how many hypotheses there are."""
         return {"context": server.assignment, "k": jnp.maximum(server.known, 1)}

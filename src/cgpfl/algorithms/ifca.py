@@ -24,9 +24,9 @@ from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.groups import group_step
-from cgpfl.algorithms.steps import SGDMethod, best_model, own_start
+from cgpfl.algorithms.steps import Descending, SGDMethod, best_model, own_start
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, take
 
 
@@ -45,15 +45,8 @@ class Upload(NamedTuple):
 
 
 @algorithm
-class IFCA(SGDMethod):
-    """K models, and each client trains the one with the smallest loss on its data."""
-
-    name = "ifca"
-    citation = "Ghosh et al., NeurIPS 2020"
-    original = "K known; a round is one gradient step, or several local steps with averaging"
-    when = (
-        "A known number of groups whose clients can tell by their loss which model is theirs. K times the traffic down."
-    )
+class Hypotheses(SGDMethod):
+    """Base of those that send K models, of which each client chooses one by its loss."""
 
     contexts: int = hyper(4, "K: number of models", low=1)
     weighted: bool = hyper(False, "average by sample count; false = clients count the same, as in the paper")
@@ -64,6 +57,21 @@ class IFCA(SGDMethod):
             raise CgpflError(
                 f"{self.name}: contexts = {self.contexts}: must be at most the number of clients, {clients}"
             )
+
+    def shared(self, message: Any) -> None:
+        """Which of the K is the client's depends on its data."""
+
+
+@algorithm
+class IFCA(Hypotheses, Descending):
+    """K models, and each client trains the one with the smallest loss on its data."""
+
+    name = "ifca"
+    citation = "Ghosh et al., NeurIPS 2020"
+    original = "K known; a round is one gradient step, or several local steps with averaging"
+    when = (
+        "A known number of groups whose clients can tell by their loss which model is theirs. K times the traffic down."
+    )
 
     def init_server(self, task: Task, key: Array) -> Server:
         """K independent models."""
@@ -84,10 +92,9 @@ class IFCA(SGDMethod):
 
     def aggregate(self, server: Server, uploads: Upload, cohort: Cohort, key: Array) -> Server:
         """Each model moves to the mean of those who chose it."""
-        weights = cohort.weights.astype(jnp.float32) if self.weighted else cohort.present
         chosen = jnp.where(cohort.present > 0, uploads.choice, server.assignment[cohort.ids])
         return Server(
-            group_step(server.models, uploads.model, uploads.choice, weights, 1.0),
+            group_step(server.models, uploads.model, uploads.choice, cohort, equally=not self.weighted),
             server.assignment.at[cohort.ids].set(chosen),
         )
 
@@ -95,8 +102,9 @@ class IFCA(SGDMethod):
         """The model with the smallest loss on the client's training samples."""
         return take(message, best_model(task, message, data)[0])
 
-    def shared(self, message: Tree) -> None:
-        """Which of the K is the client's depends on its data."""
+    def anchor(self, message: Tree, upload: Upload) -> Upload:
+        """The model that was chosen; the choice itself is no update."""
+        return Upload(None, take(message, upload.choice))  # type: ignore[arg-type]
 
     def choices(self, message: Tree) -> Tree:
         """All K."""

@@ -37,8 +37,8 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
 from cgpfl.algorithms.steps import full_gradient
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import algorithm, hyper
-from cgpfl.tree import Tree, axpy, weighted_mean, where
+from cgpfl.hyperparameters import algorithm, hyper
+from cgpfl.tree import Tree, axpy, where
 
 LONGEST = 10_000
 """Local steps in a round at most, whatever the coin says."""
@@ -101,8 +101,12 @@ class L2SGD(Method):
 
     def aggregate(self, server: Server, uploads: Tree, cohort: Cohort, key: Array) -> Server:
         """The mean of the clients' models, and the coin for the next round."""
-        new = Server(weighted_mean(uploads, cohort.present, fallback=server.mean), self.draw(key))
+        new = Server(cohort.mean(uploads, fallback=server.mean, equally=True), self.draw(key))
         return where(cohort.present.any(), new, server)
+
+    def anchor(self, message: Server, upload: Tree) -> Tree:
+        """x̄."""
+        return message.mean
 
     def personal(self, task: Task, message: Server, client: Tree, data: ClientData, key: Array) -> Tree:
         """x_i."""

@@ -12,13 +12,29 @@ from __future__ import annotations
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
-from cgpfl.algorithms.steps import SGDMethod
-from cgpfl.hyper import algorithm
+from cgpfl.algorithms.steps import Descending, SGDMethod
+from cgpfl.hyperparameters import algorithm
 from cgpfl.tree import Tree
 
 
 @algorithm
-class Local(SGDMethod):
+class Unshared(SGDMethod):
+    """Base of those that exchange nothing."""
+
+    def init_server(self, task: Task, key: Array) -> tuple[()]:
+        """The server knows nothing."""
+        return ()
+
+    def aggregate(self, server: tuple[()], uploads: tuple[()], cohort: Cohort, key: Array) -> tuple[()]:
+        """Nothing to aggregate."""
+        return ()
+
+    def shared(self, message: tuple[()]) -> None:
+        """There is no shared model."""
+
+
+@algorithm
+class Local(Unshared, Descending):
     """SGD on each client's own data, with no exchange at all."""
 
     name = "local"
@@ -27,10 +43,6 @@ class Local(SGDMethod):
         "Always run it: it is what a client gets without taking part. Hard to beat where clients have much "
         "data, or few classes each."
     )
-
-    def init_server(self, task: Task, key: Array) -> tuple[()]:
-        """The server knows nothing."""
-        return ()
 
     def init_client(self, task: Task, key: Array) -> Tree:
         """The client's state is its model."""
@@ -42,13 +54,6 @@ class Local(SGDMethod):
         """R steps of SGD on the client's own model."""
         return (), self.descend(task, client, data, key)
 
-    def aggregate(self, server: tuple[()], uploads: tuple[()], cohort: Cohort, key: Array) -> tuple[()]:
-        """Nothing to aggregate."""
-        return ()
-
     def personal(self, task: Task, message: tuple[()], client: Tree, data: ClientData, key: Array) -> Tree:
         """The client's own model."""
         return client
-
-    def shared(self, message: tuple[()]) -> None:
-        """There is no shared model."""

@@ -23,10 +23,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Task
-from cgpfl.algorithms.fedavg import FedAvg
-from cgpfl.algorithms.steps import best_model, held_back, interpolate, sgd
+from cgpfl.algorithms.steps import Averaging, SGDMethod, best_model, held_back, interpolate, sgd
 from cgpfl.batch import Batch
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, take
 
 
@@ -38,7 +37,7 @@ class Own(NamedTuple):
 
 
 @algorithm
-class MAPPER(FedAvg):
+class MAPPER(Averaging, SGDMethod):
     """A mixture of an own and the global model, its share chosen from a grid by loss."""
 
     name = "mapper"
@@ -52,7 +51,7 @@ class MAPPER(FedAvg):
         """v_i; λ_i is chosen in the first round."""
         return Own(task.initial, jnp.float32(0.5))
 
-    def train(self, task: Task, message: Tree, client: Own, data: ClientData, key: Array) -> tuple[Tree, Own]:  # type: ignore[override]
+    def train(self, task: Task, message: Tree, client: Own, data: ClientData, key: Array) -> tuple[Tree, Own]:
         """Fit v for each λ, choose, then fit w."""
         fit, choose = held_back(data, self.holdout)
         more: dict[str, Any] = {"rate": self.rate, "steps": self.local_rounds, "batch_size": self.batch_size}

@@ -28,7 +28,7 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.steps import SGDMethod, sgd
 from cgpfl.batch import Batch
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, gram, mix, repeat, take, where
 
 
@@ -107,6 +107,9 @@ class MOCHA(SGDMethod):
         if self.relation != "learned":
             return Server(models, server.relation)
         return Server(models, where(cohort.present.any(), learned(models, self.floor), server.relation))
+
+    def anchor(self, message: Message, upload: Tree) -> None:
+        """The server has every model, not a change of one: there is nothing to measure an upload against."""
 
     def personal(self, task: Task, message: Message, client: Tree, data: ClientData, key: Array) -> Tree:
         """w_i."""

@@ -20,14 +20,13 @@ import jax
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Task
-from cgpfl.algorithms.fedavg import FedAvg
-from cgpfl.algorithms.steps import full_gradient
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.algorithms.steps import Averaging, SGDMethod, full_gradient
+from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, axpy
 
 
 @algorithm
-class PerFedAvg(FedAvg):
+class PerFedAvg(Averaging, SGDMethod):
     """A start from which one step on a client's own data gives its model."""
 
     name = "per-fedavg"

@@ -25,8 +25,8 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.steps import SGDMethod, sgd
 from cgpfl.batch import Batch
-from cgpfl.hyper import algorithm, hyper
-from cgpfl.tree import Tree, axpy, weighted_mean
+from cgpfl.hyperparameters import algorithm, hyper
+from cgpfl.tree import Tree, axpy
 
 
 class Server(NamedTuple):
@@ -91,11 +91,15 @@ class SCAFFOLD(SGDMethod):
     def aggregate(self, server: Server, uploads: Upload, cohort: Cohort, key: Array) -> Server:
         """Both means, over the clients that answered; c moves by their share of all."""
         zero = jax.tree.map(jnp.zeros_like, Upload(server.model, server.control))
-        mean = weighted_mean(uploads, cohort.present, fallback=zero)
+        mean = cohort.mean(uploads, fallback=zero, equally=True)
         share = cohort.present.sum() / server.clients
         return server._replace(
             model=axpy(self.server_rate, mean.model, server.model), control=axpy(share, mean.control, server.control)
         )
+
+    def anchor(self, message: Message, upload: Upload) -> Upload:
+        """Both parts are differences."""
+        return Upload(*jax.tree.map(jnp.zeros_like, tuple(message)))
 
     def personal(self, task: Task, message: Message, client: Tree, data: ClientData, key: Array) -> Tree:
         """The global model."""

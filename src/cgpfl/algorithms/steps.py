@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cgpfl.algorithms.base import ClientData, Method, Task
+from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
 from cgpfl.batch import Batch, chunk_size
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, component, hyper
+from cgpfl.rounds.descent import DESCENTS, SGD, Descent
+from cgpfl.rounds.samplers import uniforms
 from cgpfl.tree import Tree, axpy, where
 
 
@@ -22,13 +25,51 @@ class SGDMethod(Method):
     local_rounds: int = hyper(10, "R: minibatch steps a client takes in a round", low=1)
     batch_size: int = hyper(20, "samples in a minibatch; 0 = all of the client's", low=0)
 
-    def descend(self, task: Task, params: Tree, data: ClientData, key: Array) -> Tree:
-        """R steps of SGD from ``params``."""
-        return sgd(task, params, data, key, rate=self.rate, steps=self.local_rounds, batch_size=self.batch_size)
-
     def gradients(self) -> float:
         """R."""
         return self.local_rounds
+
+
+@algorithm
+class Descending(SGDMethod):
+    """Base of those whose steps may be any rule's of descent."""
+
+    descent: Descent = component(SGD(), "how a client takes its steps", DESCENTS)
+
+    def descend(
+        self,
+        task: Task,
+        params: Tree,
+        data: ClientData,
+        key: Array,
+        *,
+        gradient: Callable[[Tree, Batch], Tree] | None = None,
+        rate: Array | float | None = None,
+        steps: int | None = None,
+    ) -> Tree:
+        """R steps at rate η (or others) from ``params``, of ∇f_i unless another gradient is given."""
+        rate = self.rate if rate is None else rate
+        steps, size = self.local_rounds if steps is None else steps, self.batch_size
+        if self.descent.is_plain():
+            return sgd(task, params, data, key, rate=rate, steps=steps, batch_size=size, gradient=gradient)
+        return descend(self.descent, task, params, data, key, rate, steps, size, gradient or task.grad)
+
+    def gradients_of(self, samples: float) -> float:
+        """R, or what the epochs come to; where a method takes other steps, too, those added."""
+        more = self.gradients() - self.local_rounds
+        return more + self.descent.steps(self.local_rounds, samples, self.batch_size)
+
+
+class Averaging:
+    """The server's side of FedAvg: one model, the mean of the uploads by sample count."""
+
+    def init_server(self, task: Task, key: Array) -> Tree:
+        """The server's state is the model."""
+        return task.initial
+
+    def aggregate(self, server: Tree, uploads: Tree, cohort: Cohort, key: Array) -> Tree:
+        """The mean by sample count."""
+        return cohort.mean(uploads, fallback=server)
 
 
 def pull(gradient: Tree, params: Tree, anchor: Tree, prox: Array | float) -> Tree:
@@ -51,6 +92,42 @@ def sgd(
     g = gradient or task.grad
 
     return over_batches(lambda w, batch: axpy(-rate, g(w, batch), w), params, data, key, steps, batch_size)
+
+
+def descend(
+    descent: Descent,
+    task: Task,
+    params: Tree,
+    data: ClientData,
+    key: Array,
+    rate: Array | float,
+    steps: int,
+    batch_size: int,
+    gradient: Callable[[Tree, Batch], Tree],
+) -> Tree:
+    """As :func:`sgd`, with a rule of descent: R minibatches, the same as SGD's, or epochs in random order."""
+    start = (params, descent.begin(params), jnp.float32(0))
+
+    def step(state: tuple[Tree, Any, Array], batch: Batch, total: Array | float) -> tuple[Tree, Any, Array]:
+        w, rule, done = state
+        w, rule = descent.step(w, rule, gradient(w, batch), rate, done / total)
+        return w, rule, done + 1.0
+
+    if isinstance(descent.epochs, str):
+        return over_batches(lambda s, b: step(s, b, steps), start, data, key, steps, batch_size)[0]
+    size = batch_size or data.rows.shape[0]
+    each = (data.count + size - 1) // size  # minibatches of an epoch
+    total = jnp.maximum(jnp.round(descent.epochs * each), 1).astype(jnp.int32)
+
+    def epoch_step(j: Array, state: tuple[Tree, Any, Array]) -> tuple[Tree, Any, Array]:
+        places = jnp.arange(data.rows.shape[0])
+        draws = uniforms(jax.random.fold_in(key, j // each), places)  # of its place alone, however far it is padded
+        order = jnp.argsort(jnp.where(places < data.count, draws, 2.0))
+        at = (j % each) * size + jnp.arange(size)
+        rows = data.rows[order[jnp.minimum(at, places[-1])]]
+        return step(state, data.take(rows, (at < data.count).astype(jnp.float32)), total.astype(jnp.float32))
+
+    return jax.lax.fori_loop(0, total, epoch_step, start)[0]
 
 
 def over_batches(

@@ -11,19 +11,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from cgpfl import __version__
-from cgpfl.algorithms import METHODS
+from cgpfl.algorithms import get_method
 from cgpfl.battery.problems import PROBLEMS, digest, federation
 from cgpfl.data import FederatedData
+from cgpfl.engine import Settings
 from cgpfl.engine.together import Run
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.batch import Batch, Done
 from cgpfl.experiment.compared import check_made_with
 from cgpfl.experiment.records import scores
-from cgpfl.experiment.run import Settings, checked, fingerprint
+from cgpfl.experiment.run import checked, fingerprint
 from cgpfl.files import write
+from cgpfl.metrics import agreement
 from cgpfl.models import Model, as_model
 
 EVALUATIONS = 5
@@ -38,7 +39,6 @@ class Cell(NamedTuple):
     seeds: tuple[int, ...]
 
     def file(self, out: Path) -> Path:
-        """Where it is kept."""
         return out / "cells" / self.problem / f"{self.method}.{self.seeds[0]}-{self.seeds[-1]}.json"
 
 
@@ -88,7 +88,7 @@ def model_of(problem: str) -> Model:
 def check(cells: Iterable[Cell], rounds: int) -> None:
     """Raise what a method has to say against a problem's size or the number of rounds, before anything runs."""
     for cell in {(PROBLEMS[c.problem].form, c.method): c for c in cells}.values():
-        checked(METHODS[cell.method], federation(cell.problem, cell.seeds[0]), settings(rounds))
+        checked(get_method(cell.method), federation(cell.problem, cell.seeds[0]), settings(rounds))
 
 
 def units(cells: Iterable[Cell]) -> list[Unit]:
@@ -104,7 +104,7 @@ def batch_of(unit: Unit, rounds: int) -> Batch:
     data = [(federation(problem, seed), seed) for problem in unit.problems for seed in unit.seeds]
     engine = settings(rounds).engine()
     del engine["seed"]
-    method = checked(METHODS[unit.method], data[0][0], settings(rounds))
+    method = checked(get_method(unit.method), data[0][0], settings(rounds))
     return Batch(unit.method, [Run(method, d, s) for d, s in data], model_of(unit.problems[0]), engine)
 
 
@@ -148,7 +148,7 @@ def load(cell: Cell, out: Path, rounds: int) -> Outcome:
 
 def made_with(cell: Cell, rounds: int) -> dict[str, Any]:
     """What a result must have been made with to be this one: the data themselves, and the method's parameters."""
-    facts = fingerprint(METHODS[cell.method], model_of(cell.problem), settings(rounds))
+    facts = fingerprint(get_method(cell.method), model_of(cell.problem), settings(rounds))
     del facts["seed"]
     return {**facts, "seeds": list(cell.seeds), "splits": [digest(cell.problem, s) for s in cell.seeds]}
 
@@ -162,12 +162,3 @@ def _end(done: Done, data: FederatedData) -> tuple[float, int | None, float | No
     if "k" not in last or "context" not in last:
         return accuracy, None, None
     return accuracy, int(last["k"]), agreement(data.context, last["context"])
-
-
-def agreement(true: np.ndarray | None, found: np.ndarray) -> float | None:
-    """The adjusted Rand index of contexts ``[N]``: 1 = the same groups."""
-    if true is None:
-        return None
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(true, found))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cgpfl.battery.draw import draw
 from cgpfl.battery.problems import PROBLEMS
 from cgpfl.battery.recipe import PUBLIC, TEST
 from cgpfl.battery.regret import CLOSE, Found, Regrets, found_contexts
-from cgpfl.files import write
+from cgpfl.files import save_csv, write
+from cgpfl.tables import Table
 
 if TYPE_CHECKING:
     from cgpfl.battery.run import Battery
@@ -36,7 +34,7 @@ def write_all(battery: Battery) -> None:
         for o in [*battery.outcomes, *battery.more]
         for s, a, k, i, d in zip(o.seeds, o.accuracy, o.k, o.ari, o.diverged, strict=True)
     ]
-    _csv(out / "battery.csv", runs)
+    save_csv(out / "battery.csv", runs)
     each = [
         {
             "problem": p,
@@ -48,13 +46,13 @@ def write_all(battery: Battery) -> None:
         for j, p in enumerate(r.problems)
         for i, m in enumerate(r.methods)
     ]
-    _csv(out / "regrets.csv", each)
+    save_csv(out / "regrets.csv", each)
     rows = [
         {"method": f.method, "problem": f.problem, "true_k": _or(f.true), "seed": s, "k": _or(k), "ari": _or(a)}
         for f in found
         for s, k, a in zip(f.seeds, f.k, f.ari, strict=True)
     ]
-    _csv(out / "contexts.csv", rows)
+    save_csv(out / "contexts.csv", rows)
     draw(r, out)
     write(out / "BATTERY.md", page(battery, found).encode())
 
@@ -69,14 +67,8 @@ def contexts(battery: Battery) -> list[Found]:
 def text(battery: Battery) -> str:
     """The table for a terminal of 80 columns."""
     r = battery.regrets
-    rows = [["method", "mean", "worst", "on", "best", f"within {CLOSE:g}"]]
-    rows += summary(r)
-    widths = [max(len(row[c]) for row in rows) for c in range(6)]
-    left = (0, 3)
-    lines = [
-        "  ".join(v.ljust(w) if c in left else v.rjust(w) for c, (v, w) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
-    ]
+    head = ["method", "mean", "worst", "on", "best", f"within {CLOSE:g}"]
+    lines = Table("", head, summary(r), left=(0, 3)).text().splitlines()
     seeds, problems = battery.wishes.seeds, len(r.problems)
     notes = [
         "",
@@ -117,7 +109,7 @@ def page(battery: Battery, found: Sequence[Found]) -> str:
             * wishes.quick
         ),
         "## All problems",
-        _markdown(["method", "mean regret", "worst", "on", "best", f"within {CLOSE:g}"], summary(r), "lrrlrr"),
+        _markdown(["method", "mean regret", "worst", "on", "best", f"within {CLOSE:g}"], summary(r), (0, 3)),
         *([f"{DIVERGED}: a run diverged, and counts as accuracy 0."] if r.diverged.any() else []),
         "![Regret of every method on every problem](battery.png)",
         "## Problem by problem",
@@ -139,7 +131,7 @@ def _kind(r: Regrets, kind: str) -> list[str]:
     rows = [["*best accuracy, %*", *(f"*{best[j]:.1f}*" for j in own)]]
     for i, method in enumerate(r.methods):
         rows.append([method, *(_regret(r, i, j) for j in own)])
-    return [f"### {kind.capitalize()}", said, _markdown(["method", *names], rows, "l" + "r" * len(names))]
+    return [f"### {kind.capitalize()}", said, _markdown(["method", *names], rows)]
 
 
 def _regret(r: Regrets, i: int, j: int) -> str:
@@ -163,7 +155,7 @@ def _contexts(found: Sequence[Found]) -> list[str]:
         "Methods that report contexts, on problems whose contexts are known (all alike: one; everybody different: one "
         "a client). **Exact**: the true number, and every client in its own (ARI 1). Some are told a number of "
         "contexts, 4 by default.",
-        _markdown(["method", "exact runs", "problems always exact"], rows, "lrr"),
+        _markdown(["method", "exact runs", "problems always exact"], rows),
     ]
     for method in methods:
         lines = [
@@ -179,7 +171,7 @@ def _contexts(found: Sequence[Found]) -> list[str]:
         ]
         parts += [
             f"### Contexts of {method}",
-            _markdown(["problem", "true K", "K of each seed", "ARI", "exact"], lines, "lrllr"),
+            _markdown(["problem", "true K", "K of each seed", "ARI", "exact"], lines, (0, 2, 3)),
         ]
     return parts
 
@@ -199,19 +191,8 @@ def _facts(battery: Battery) -> str:
     return "\n".join(lines)
 
 
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
-    """A table; ``align``: l or r for each column."""
-    lines = ["| " + " | ".join(columns) + " |", "|" + "|".join("---" if a == "l" else "--:" for a in align) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
-
-
-def _csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    out = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    write(path, out.getvalue().encode())
+def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
+    return Table("", columns, rows, left=left).markdown().rstrip()
 
 
 def _or(value: Any) -> Any:

@@ -48,7 +48,6 @@ class Problem:
 
     @property
     def form(self) -> Form:
-        """Of its federations."""
         return self.recipe.form
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cgpfl.data import FederatedData, Table, split
+from cgpfl.data import FederatedData, IndexTable, split
 from cgpfl.data.makers import rotate
 
 TEST, PUBLIC = 0.25, 0.1
@@ -192,8 +192,8 @@ def fitted(data: FederatedData, form: Form) -> FederatedData:
     one), so that a draw of one stays the same; the copies, and then zeros, fill the array of samples.
     """
 
-    def wide(table: Table, width: int) -> Table:
-        return Table(np.pad(table.rows, ((0, 0), (0, width - table.rows.shape[1]))), table.counts)
+    def wide(table: IndexTable, width: int) -> IndexTable:
+        return IndexTable(np.pad(table.rows, ((0, 0), (0, width - table.rows.shape[1]))), table.counts)
 
     assert data.public is not None
     copies = np.resize(data.public, form.public)[len(data.public) :]

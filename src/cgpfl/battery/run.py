@@ -8,7 +8,6 @@ BATTERY.md           the tables; battery.png, battery.svg: the picture
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,11 +22,12 @@ from cgpfl.battery.cells import Cell, Outcome, Unit, batch_of, check, keep, load
 from cgpfl.battery.problems import QUICK, chosen
 from cgpfl.battery.processes import over_processes
 from cgpfl.battery.regret import Regrets, regrets
+from cgpfl.engine.drive import Stopped, interrupts
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.batch import Batch, compiling, run_batch
 from cgpfl.experiment.compare import ALWAYS
-from cgpfl.experiment.run import Progress, Stopped, interrupts
-from cgpfl.files import write
+from cgpfl.experiment.run import Progress
+from cgpfl.files import keep_wishes, same_wishes
 
 QUICK_METHODS = ("local", "fedavg", "ditto", "ifca", "cgpfl-heur", "cgpfl-auto")
 """Of a quick battery, as far as there are such."""
@@ -92,9 +92,10 @@ def wishes_of(
     if methods is not None:
         asked = [m.strip() for m in methods.split(",") if m.strip()]
         for name in asked:
-            if name not in ("all", *METHODS):
-                raise CgpflError(f"no method {name!r}; there are {', '.join(METHODS)}, or all")
+            if name != "all":
+                METHODS.find(name)
         names = [m for m in METHODS if "all" in asked or m in asked or m in ALWAYS]
+        names += [name for name in asked if ":" in name]
     seeds = (2 if quick else 5) if seeds is None else seeds
     rounds = (20 if quick else 150) if rounds is None else rounds
     for name, value, low in (("seeds", seeds, 1), ("rounds", rounds, 1), ("contexts-seeds", more_seeds, 0)):
@@ -119,7 +120,7 @@ def run(wishes: Wishes, out: Path, *, jobs: int = 1, on_progress: Callable[[Prog
         load(cell, out, wishes.rounds)
     left = units(cell for cell in cells if cell not in there)
     check((cell for unit in left for cell in unit.cells()), wishes.rounds)
-    _open(out, wishes.kept)
+    keep_wishes(out / "battery.json", wishes.kept)
     tally = Tally(left, wishes.rounds, on_progress)
     with interrupts() as stop:
         if jobs == 1 or len(left) < 2:
@@ -192,22 +193,7 @@ def _one_by_one(
 
 def _refuse(out: Path, asked: dict[str, Any]) -> None:
     """A folder that is not a battery's, or of one with other wishes."""
-    note = out / "battery.json"
-    if note.exists():
-        was = json.loads(note.read_text())
-        for name, now in asked.items():
-            if was.get(name) != now:
-                raise CgpflError(
-                    f"out {out}: was made with {name} = {was.get(name)!r}, now {now!r}; choose another --out"
-                )
-    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if same_wishes(out / "battery.json", asked):
+        return
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CgpflError(f"out {out}: exists and is no folder of cgpfl battery; choose another")
-
-
-def _open(out: Path, asked: dict[str, Any]) -> None:
-    """The folder, new or as it is."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CgpflError(f"out {out}: cannot be created: {error.strerror or error}") from error
-    write(out / "battery.json", (json.dumps(asked) + "\n").encode())

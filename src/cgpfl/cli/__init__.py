@@ -11,20 +11,21 @@ import typer
 from cgpfl.errors import CgpflError
 
 # isort: off
-from cgpfl.cli import runs, report, serve, look, paper, battery, bench, deploy  # the order of the commands in the help
+# In the order of the help.
+from cgpfl.cli import runs, report, inference, look, new, paper, battery, deploy
 from cgpfl.cli.app import app
 # isort: on
 
-__all__ = ["app", "battery", "bench", "deploy", "look", "main", "paper", "report", "runs", "serve"]
+__all__ = ["app", "battery", "deploy", "inference", "look", "main", "new", "paper", "report", "runs"]
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """Click's base of command-line mistakes; newer versions of typer bring their own Click."""
 
 
-def main() -> None:
+def main(commands: typer.Typer = app) -> None:
     """Entry point: user errors are one line and exit code 2."""
     try:
-        code = app(standalone_mode=False)
+        code = commands(standalone_mode=False)
     except USAGE_ERROR as error:
         _fail(getattr(error, "format_message", error.__str__)())
     except CgpflError as error:

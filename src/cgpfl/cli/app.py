@@ -60,9 +60,9 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print a line for
 
 def go(start: Any, folder: Path, *, quiet: bool = False, verbose: bool = False) -> None:
     """Run with progress on the terminal, then the table and the report; Ctrl-C leaves a run that can be resumed."""
+    from cgpfl.cli.terminal import progress, show
+    from cgpfl.engine.drive import Stopped
     from cgpfl.engine.processes import is_first
-    from cgpfl.experiment.run import Stopped
-    from cgpfl.terminal import progress, show
 
     if quiet and verbose:
         raise CgpflError("--quiet, --verbose: choose one")

@@ -41,8 +41,8 @@ def battery(
     if jobs > 1:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # this process must not fill a GPU
     from cgpfl.battery.run import run, wishes_of
-    from cgpfl.experiment.run import Stopped
-    from cgpfl.terminal import progress
+    from cgpfl.cli.terminal import progress
+    from cgpfl.engine.drive import Stopped
 
     wishes = wishes_of(problems or (), methods, seeds, rounds, quick=quick, more_seeds=contexts_seeds)
     use(device)
@@ -62,7 +62,7 @@ def battery(
 
 def _list() -> None:
     from cgpfl.battery.problems import PROBLEMS
-    from cgpfl.terminal import table
+    from cgpfl.cli.terminal import table
 
     rows = [
         (p.name, str(p.form.clients), "–" if p.contexts is None else str(p.contexts), p.about)

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from cgpfl.cli.app import app, page
-from cgpfl.cli.runs import Assignments, Clients, Config, Data, ModelName, Rounds, Split, free_folder, nested
+from cgpfl.cli.options import experiment_options
+from cgpfl.cli.runs import Assignments, Config, free_folder, nested
 from cgpfl.errors import CgpflError, LostError
 
 deploy_app = typer.Typer(help="Real nodes, over Flower: TLS, authentication, faults.", no_args_is_help=True)
@@ -32,8 +33,10 @@ TRIAL = {
 
 
 @deploy_app.command()
+@experiment_options
 def init(
     folder: Annotated[Path, typer.Argument(metavar="APP", help="Folder to write.")],
+    flags: dict[str, Any],
     config: Config = None,
     nodes: Annotated[int | None, typer.Option(help="Clients of the federation (default: the data's).")] = None,
     host: Annotated[str, typer.Option(help="The server's name or address, as nodes see it.")] = "localhost",
@@ -41,10 +44,6 @@ def init(
     shape: Annotated[str | None, typer.Option(help="Shape of one input, such as 28,28, for data of the nodes.")] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes, with --shape.")] = None,
     method: Methods = None,
-    data: Data = None,
-    split: Split = None,
-    model: ModelName = None,
-    rounds: Rounds = None,
     settings: Assignments = None,
 ) -> None:
     """Write a Flower app from an experiment: configuration, certificates, nginx, systemd units.
@@ -56,7 +55,7 @@ def init(
 
     [dim]cgpfl deploy init federation experiment.toml --shape 28,28 --classes 10 --nodes 8 --host fl.example.org[/dim]
     """
-    flags = {"data": data, "split": split, "clients": nodes, "model": model, "rounds": rounds}
+    flags |= {} if nodes is None else {"clients": nodes}
     experiment, deploy, _ = _planned(config, flags, method, settings, shape, classes)
     from cgpfl.deploy.layout import write_app
 
@@ -65,17 +64,14 @@ def init(
 
 
 @deploy_app.command()
+@experiment_options
 def up(
+    flags: dict[str, Any],
     folder: Annotated[
         Path | None, typer.Argument(metavar="APP", help="An app's folder (default: digits, a temporary one).")
     ] = None,
     nodes: Annotated[int | None, typer.Option(help="Nodes, without APP (default: 4).")] = None,
-    clients: Clients = None,
     method: Methods = None,
-    data: Data = None,
-    split: Split = None,
-    model: ModelName = None,
-    rounds: Rounds = None,
     out: Out = None,
     settings: Assignments = None,
     check: Annotated[bool, typer.Option("--check", help="Then simulate the same and compare.")] = False,
@@ -84,17 +80,17 @@ def up(
 
     [dim]cgpfl deploy up --nodes 4 --rounds 5 --check[/dim]
     """
+    from cgpfl.cli.terminal import progress
+    from cgpfl.deploy.agreement import EXPERIMENT, read_agreement
     from cgpfl.deploy.check import compare
     from cgpfl.deploy.follow import finished
     from cgpfl.deploy.layout import prepare_trial_data, write_app
-    from cgpfl.deploy.plan import EXPERIMENT, read_plan
-    from cgpfl.deploy.serve import check as check_plan
+    from cgpfl.deploy.server import check as check_agreement
     from cgpfl.deploy.trial import trial
-    from cgpfl.terminal import progress
 
     temporary = folder is None
     if folder is None:
-        flags = {"data": data, "split": split, "clients": nodes or clients, "model": model, "rounds": rounds}
+        flags |= {} if nodes is None else {"clients": nodes}
         experiment, deploy, federation = _planned(TRIAL, flags, method, settings, None, None)
         out = out or free_folder(experiment.data.source, experiment.data.split, "deploy-")
         if out.exists():
@@ -104,11 +100,11 @@ def up(
         folder = out / "app"
         write_app(folder, experiment, deploy)
     else:
-        given = {"nodes": nodes, "clients": clients, "method": method, "data": data, "split": split, "model": model}
-        wrong = [name for name, value in {**given, "rounds": rounds, "set": settings}.items() if value is not None]
+        given = {"nodes": nodes, "method": method, **flags, "set": settings}
+        wrong = [name.replace("_", "-") for name, value in given.items() if value is not None]
         if wrong:
             raise CgpflError(f"--{wrong[0]}: goes without APP; the app's own experiment is {folder / EXPERIMENT}")
-        experiment, federation = check_plan(read_plan(folder / EXPERIMENT)), None
+        experiment, federation = check_agreement(read_agreement(folder / EXPERIMENT)), None
         out = out or free_folder(folder.resolve().name, "nodes", "deploy-")
     if finished(out):
         raise CgpflError(f"out {out}: is finished; choose another")
@@ -136,11 +132,11 @@ def keys(
     nodes: Annotated[int | None, typer.Option(help="Keys for this many nodes (default: the app's).")] = None,
 ) -> None:
     """Make the keys that are missing: authority, server, a key for each node."""
+    from cgpfl.deploy.agreement import EXPERIMENT, read_agreement
     from cgpfl.deploy.certificates import write_keys
     from cgpfl.deploy.layout import KEYS
-    from cgpfl.deploy.plan import EXPERIMENT, read_plan
 
-    n = nodes or read_plan(folder / EXPERIMENT).deploy.clients
+    n = nodes or read_agreement(folder / EXPERIMENT).deploy.clients
     new = write_keys(folder / KEYS, host, n)
     typer.echo(f"{len(new)} new files in {folder / KEYS}; secret: *.key")
 
@@ -223,17 +219,17 @@ def run_(
 
     A run that is going on is followed, not started again.
     """
+    from cgpfl.cli.terminal import progress
+    from cgpfl.deploy.agreement import EXPERIMENT, read_agreement
     from cgpfl.deploy.follow import follow, size
-    from cgpfl.deploy.plan import EXPERIMENT, read_plan
-    from cgpfl.deploy.serve import RELEASED, is_served
-    from cgpfl.deploy.serve import check as check_plan
+    from cgpfl.deploy.server import RELEASED, has_server
+    from cgpfl.deploy.server import check as check_agreement
     from cgpfl.deploy.trial import patience, start_run
-    from cgpfl.terminal import progress
 
-    plan = read_plan(folder / EXPERIMENT)
-    check_plan(plan)
+    agreed = read_agreement(folder / EXPERIMENT)
+    check_agreement(agreed)
     since = size(out)
-    if is_served(out):
+    if has_server(out):
         _say(f"{out} is being served; following")
     else:
         if release:
@@ -242,7 +238,7 @@ def run_(
         start_run(folder.resolve(), folder.resolve() / ".flwr", out)
     try:
         with progress() as tell:
-            follow(out, since, on_progress=tell, say=_say, check=lambda: None, silence=patience(plan))
+            follow(out, since, on_progress=tell, say=_say, check=lambda: None, silence=patience(agreed))
     except KeyboardInterrupt:
         typer.echo(f"The run goes on; follow it by: cgpfl deploy run {folder} --out {out}", err=True)
         raise typer.Exit(130) from None
@@ -258,10 +254,10 @@ def _planned(
     classes: Any,
 ) -> tuple[Any, Any, Any]:
     """Experiment, deployment and, unless the nodes bring it, the federation's data."""
+    from cgpfl.deploy.agreement import Deployment
     from cgpfl.deploy.layout import read_shape
-    from cgpfl.deploy.plan import Deployment
     from cgpfl.experiment.config import from_dict, parse_value
-    from cgpfl.hyper import from_values
+    from cgpfl.hyperparameters import from_values
 
     own = [s for s in settings or [] if s.startswith("deploy.")]
     values = nested(config, flags, method, DEMO, [s for s in settings or [] if s not in own])
@@ -291,8 +287,8 @@ def _say(line: str) -> None:
 def _show(out: Path) -> None:
     from types import SimpleNamespace
 
+    from cgpfl.cli.terminal import show_run
     from cgpfl.deploy.follow import summary
-    from cgpfl.terminal import show_run
 
     done: Any = SimpleNamespace(folder=out, summary=summary(out), results=[SimpleNamespace(message=None)])
     show_run(done)

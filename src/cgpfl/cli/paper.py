@@ -36,8 +36,8 @@ def paper(
 
     [dim]cgpfl paper table1 table2 --seeds 5 --device gpu --out runs/paper[/dim]
     """
-    from cgpfl.experiment.run import Stopped
-    from cgpfl.terminal import progress, show_paper
+    from cgpfl.cli.terminal import progress, show_paper
+    from cgpfl.engine.drive import Stopped
 
     use(device)
     folder = out or Path("runs") / ("paper-quick" if quick else "paper")

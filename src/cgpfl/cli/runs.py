@@ -9,27 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from cgpfl.cli.app import Quiet, Verbose, app, go, one_of
+from cgpfl.cli.options import experiment_options
 from cgpfl.errors import CgpflError
 
-
-def _splits(incomplete: str) -> list[str]:
-    """Completion of a split's name."""
-    from cgpfl.data import SPLITS
-
-    return one_of(*SPLITS)(incomplete)
-
-
 Config = Annotated[Path | None, typer.Argument(help="A TOML configuration; flags override it.")]
-Data = Annotated[str | None, typer.Option(help="A data set's name or a .npz file with x and y.")]
-Split = Annotated[
-    str | None,
-    typer.Option(help="rotation, labels, shift, iid, cyclic, block, random, ...", autocompletion=_splits),
-]
-Clients = Annotated[int | None, typer.Option(help="Number of clients.")]
-ModelName = Annotated[
-    str | None, typer.Option("--model", help="mlr, dnn or cnn.", autocompletion=one_of("mlr", "dnn", "cnn"))
-]
-Rounds = Annotated[int | None, typer.Option(help="Communication rounds.")]
 Devices = Annotated[str | None, typer.Option(help="Devices that share the clients: a number, or all.")]
 Coordinator = Annotated[
     str | None,
@@ -50,18 +33,13 @@ Track = Annotated[
 
 
 @app.command()
+@experiment_options
 def run(
+    flags: dict[str, Any],
     config: Config = None,
     method: Annotated[list[str] | None, typer.Option(help="Method to run; repeat for several.")] = None,
-    data: Data = None,
-    split: Split = None,
-    clients: Clients = None,
-    model: ModelName = None,
-    rounds: Rounds = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to create (default: runs/DATA-SPLIT-n).")] = None,
     settings: Assignments = None,
-    devices: Devices = None,
     coordinator: Coordinator = None,
     processes: Processes = None,
     process_id: ProcessId = None,
@@ -82,11 +60,10 @@ def run(
     from cgpfl.experiment.config import DEFAULT_METHODS, from_dict
     from cgpfl.experiment.experiment import run_experiment
 
-    wanted = _spread(devices, coordinator, processes, process_id)
+    wanted = _spread(flags.get("devices"), coordinator, processes, process_id)
     if coordinator is not None and out is None:
         raise CgpflError("--coordinator: needs --out, a folder that all processes see")
-    flags = {"data": data, "split": split, "clients": clients, "model": model, "rounds": rounds, "seed": seed}
-    flags |= {"devices": wanted}
+    flags |= {} if wanted is None else {"devices": wanted}
     values = nested(config, flags, method, DEFAULT_METHODS, settings)
     experiment = from_dict(values, str(config) if config is not None else "command line")
     folder = out or free_folder(experiment.data.source, experiment.data.split)
@@ -95,16 +72,12 @@ def run(
 
 
 @app.command()
+@experiment_options
 def compare(
+    flags: dict[str, Any],
     config: Config = None,
     methods: Annotated[str | None, typer.Option(help="all, or names separated by commas.")] = None,
-    data: Data = None,
-    split: Split = None,
-    clients: Clients = None,
-    model: ModelName = None,
-    rounds: Rounds = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of every method (default: 3).")] = None,
-    seed: Annotated[int | None, typer.Option(help="The first seed (default: 0).")] = None,
     target: Annotated[
         float | None, typer.Option(help="Accuracy whose first round is noted (default: local training's last).")
     ] = None,
@@ -112,7 +85,9 @@ def compare(
     budget: Annotated[int | None, typer.Option(help="Settings tried for each method by --tune (default: 8).")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to create (default: runs/compare-DATA-SPLIT-n).")] = None,
     settings: Assignments = None,
+    track: Track = None,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Compare methods over several seeds: one ranked table, with plots.
 
@@ -129,7 +104,8 @@ def compare(
         raise CgpflError("--budget: only goes with --tune")
     if budget is not None and budget < 2:
         raise CgpflError(f"--budget {budget}: must be at least 2")
-    flags = {"data": data, "split": split, "clients": clients, "model": model, "rounds": rounds, "seed": seed}
+    wanted = _spread(flags.get("devices"), None, None, None)
+    flags |= {} if wanted is None else {"devices": wanted}
     names = None if methods is None else chosen([name.strip() for name in methods.split(",")])
     values = nested(config, flags, names, chosen(["all"]), settings)
     section = values.setdefault("compare", {})
@@ -138,7 +114,13 @@ def compare(
         section.update({k: v for k, v in given.items() if v is not None})
     experiment, comparing = from_config(values, str(config) if config is not None else "command line")
     folder = out or free_folder(experiment.data.source, experiment.data.split, "compare-")
-    go(lambda tell: run_comparison(experiment, comparing, folder, tell), folder, quiet=quiet)
+    listening = _callbacks(track, verbose)
+    go(
+        lambda tell: run_comparison(experiment, comparing, folder, tell, listening),
+        folder,
+        quiet=quiet,
+        verbose=verbose,
+    )
 
 
 @app.command()
@@ -161,21 +143,17 @@ def resume(
     from cgpfl.experiment.compare import is_comparison, resume_comparison
     from cgpfl.experiment.experiment import resume_experiment
 
-    if not is_comparison(folder):
-        wanted = _spread(devices, coordinator, processes, process_id)
-        listening = _callbacks(track, verbose)
-        go(lambda tell: resume_experiment(folder, tell, wanted, listening), folder, quiet=quiet, verbose=verbose)
-        return
-    if track or verbose:
-        raise CgpflError("--track, --verbose: not of a comparison, whose seeds run at once")
-    if any(flag is not None for flag in (devices, coordinator, processes, process_id)):
-        raise CgpflError("--devices, --coordinator: a comparison runs on one device")
-    go(lambda tell: resume_comparison(folder, tell), folder, quiet=quiet)
+    again: Any = resume_comparison if is_comparison(folder) else resume_experiment
+    if is_comparison(folder) and any(flag is not None for flag in (coordinator, processes, process_id)):
+        raise CgpflError("--coordinator: a comparison runs in one process")
+    wanted = _spread(devices, coordinator, processes, process_id)
+    listening = _callbacks(track, verbose)
+    go(lambda tell: again(folder, tell, wanted, listening), folder, quiet=quiet, verbose=verbose)
 
 
 def _callbacks(track: list[str] | None, verbose: bool) -> list[Any]:
     """Who is told what happens, beside the run's own file."""
-    from cgpfl.terminal import evaluation
+    from cgpfl.cli.terminal import evaluation
     from cgpfl.trackers import tracker
 
     return [*(tracker(name) for name in track or []), *([evaluation] if verbose else [])]
@@ -213,13 +191,12 @@ def nested(
     values: dict[str, Any] = read_toml(config) if isinstance(config, Path) else deepcopy(config or {})
     places = {"data": ("data", "source"), "split": ("data", "split"), "clients": ("data", "clients")}
     places["model"] = ("model", "name")
+    for section in ("data", "model"):
+        if not isinstance(part := values.setdefault(section, {}), dict):
+            raise CgpflError(f"{config}: {section}: must be a section [{section}], got {part!r}")
     for flag, value in flags.items():
         section, key = places.get(flag, ("", flag))
-        part = values.setdefault(section, {}) if section else values
-        if not isinstance(part, dict):
-            raise CgpflError(f"{config}: {section}: must be a section [{section}], got {part!r}")
-        if value is not None:
-            part[key] = value
+        (values[section] if section else values)[key] = value
     if methods is not None or "method" not in values:
         values["method"] = [{"name": name} for name in (default if methods is None else methods)]
     if not isinstance(values["method"], list):
@@ -231,7 +208,8 @@ def nested(
 
 def free_folder(source: str, split: str, prefix: str = "") -> Path:
     """The first of runs/DATA-SPLIT-1, -2, … that does not exist."""
-    name = f"{prefix}{Path(source).stem}-{split}"
+    stem = source.rpartition(":")[2] if ":" in source else Path(source).stem
+    name = f"{prefix}{stem}-{split.rpartition(':')[2]}"
     n = 1
     while (path := Path("runs") / f"{name}-{n}").exists():
         n += 1

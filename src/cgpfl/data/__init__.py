@@ -1,7 +1,7 @@
 """Data: sources, splits and the federation they make."""
 
 from cgpfl.data.build import SPLITS, make_data
-from cgpfl.data.federated import FederatedData, Table
+from cgpfl.data.federated import FederatedData, IndexTable
 from cgpfl.data.local import load_local
 from cgpfl.data.makers import MAKERS, make_contexts
 from cgpfl.data.sources import SOURCES, Source, is_here, load
@@ -13,8 +13,8 @@ __all__ = [
     "SOURCES",
     "SPLITS",
     "FederatedData",
+    "IndexTable",
     "Source",
-    "Table",
     "is_here",
     "load",
     "load_local",

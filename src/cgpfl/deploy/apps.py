@@ -49,8 +49,8 @@ def server(app: Path) -> ServerApp:
     """The ServerApp of the app in the folder ``app``."""
 
     def main(grid: Grid, context: Context) -> None:
-        from cgpfl.deploy.serve import serve
+        from cgpfl.deploy.server import run_server
 
-        serve(app, grid, Path(str(context.run_config["out"])))
+        run_server(app, grid, Path(str(context.run_config["out"])))
 
     return server_app(main)

@@ -11,8 +11,8 @@ import pandas as pd
 
 from cgpfl.data import FederatedData
 from cgpfl.data.local import load_local
+from cgpfl.deploy.agreement import EXPERIMENT, Agreement, read_agreement
 from cgpfl.deploy.layout import TRIAL_DATA
-from cgpfl.deploy.plan import EXPERIMENT, Plan, read_plan
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import from_dict
 from cgpfl.experiment.run import checked, run_method
@@ -22,13 +22,13 @@ TOLERANCE = 1e-5
 """Of parameters: the simulation computes all clients in one program, a node computes its own."""
 
 
-def together(plan: Plan) -> FederatedData:
+def together(agreed: Agreement) -> FederatedData:
     """The nodes' data of a trial as one federation."""
-    deploy = plan.deploy
+    deploy = agreed.deploy
     scaling: dict[str, Any] = {"scale": deploy.scale, "shift": deploy.shift}
-    folders = [plan.where.parent / TRIAL_DATA / str(i) for i in range(deploy.clients)]
+    folders = [agreed.where.parent / TRIAL_DATA / str(i) for i in range(deploy.clients)]
     each = [
-        load_local(folder, deploy.shape, deploy.classes, test=deploy.test, seed=plan.seed, **scaling)
+        load_local(folder, deploy.shape, deploy.classes, test=deploy.test, seed=agreed.seed, **scaling)
         for folder in folders
     ]
     train = [(d.x[d.train.parts()[0]], d.y[d.train.parts()[0]]) for d in each]
@@ -40,8 +40,8 @@ def compare(app: Path, out: Path) -> str:
     """Simulate the trial in ``out`` → what was found equal; an error where it is not."""
     from cgpfl.experiment.folder import RunFolder
 
-    plan = read_plan(app / EXPERIMENT)
-    experiment, data, model = from_dict(plan.values, str(plan.where)), together(plan), plan.model()
+    agreed = read_agreement(app / EXPERIMENT)
+    experiment, data, model = from_dict(agreed.values, str(agreed.where)), together(agreed), agreed.model()
     metrics = pd.read_parquet(out / "metrics.parquet")
     worst = 0.0
     with tempfile.TemporaryDirectory() as scratch:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cgpfl.deploy.serve import EVENTS, is_served
+from cgpfl.deploy.server import has_server
 from cgpfl.errors import CgpflError, LostError
+from cgpfl.experiment.events import EVENTS
 from cgpfl.experiment.run import Progress
 
 START = 120.0
@@ -50,17 +51,17 @@ def follow(
 
     ``check`` is called now and then, and raises where waiting is in vain.
     """
-    heard, anything = time.monotonic(), is_served(out)
+    heard, anything = time.monotonic(), has_server(out)
     while True:
-        gone = anything and not is_served(out)  # asked first: what it said before its end is read below
+        gone = anything and not has_server(out)  # asked first: what it said before its end is read below
         for place, event in events(out / EVENTS, since):
             since, heard, anything = place, time.monotonic(), True
             if event["kind"] == "say":
-                say(event["line"])
+                say(event["values"]["line"])
             elif event["kind"] == "progress":
-                on_progress(_progress(event))
+                on_progress(_progress(event["values"]))
             elif event["kind"] == "stopped":
-                raise LostError(event["message"])
+                raise LostError(event["values"]["message"])
             elif event["kind"] == "finished":
                 return
         check()

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import sys
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from cgpfl.data import FederatedData
-from cgpfl.deploy.plan import EXPERIMENT, Deployment, check_fits, read_plan
+from cgpfl.deploy.agreement import EXPERIMENT, Deployment, check_fits, read_agreement
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import Experiment, to_toml
-from cgpfl.experiment.folder import parameters
 from cgpfl.files import write
-from cgpfl.models import as_model
+from cgpfl.registry import own_modules
 
 KEYS = "keys"
 TRIAL_DATA = "trial-data"
@@ -52,6 +53,8 @@ def write_app(
     if folder.exists() and any(folder.iterdir()):
         raise CgpflError(f"{folder}: exists already and is not empty; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
+    values = _values(experiment, deploy)
+    own = own_modules({key: value for key, value in values.items() if key not in ("data", "deploy")})
     facts = {
         "host": host,
         "port": port,
@@ -60,6 +63,9 @@ def write_app(
         "last": deploy.clients - 1,
         "folder": folder.resolve(),
         "program": Path(sys.executable).parent / "cgpfl",
+        "files": '", "'.join(
+            [EXPERIMENT, *(f"{name}/**/*.py" if at.is_dir() else at.name for name, at in own.items())]
+        ),
     }
     for name in ("folder", "program"):
         if any(c in str(facts[name]) for c in '"\\%\n'):
@@ -73,14 +79,18 @@ def write_app(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(Template(text).substitute(facts), encoding="utf-8")
     (folder / "certificates.sh").chmod(0o755)
-    write(folder / EXPERIMENT, to_toml(_values(experiment, deploy)).encode())
+    write(folder / EXPERIMENT, to_toml(values).encode())
+    for name, source in own.items():  # a method of one's own travels with the app
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, folder / source.name)
 
 
 def _values(experiment: Experiment, deploy: Deployment) -> dict[str, Any]:
     """Everything written out; the data section is of simulations and of no use to nodes."""
-    model = as_model(experiment.model.name, deploy.shape, deploy.classes, **experiment.model.settings)
-    stand_in: Any = dataclasses.make_dataclass("Counted", ["clients"])(deploy.clients)
-    values = experiment.complete(stand_in, parameters(model.settings()))
+    stand_in: Any = SimpleNamespace(clients=deploy.clients, shape=deploy.shape, classes=deploy.classes)
+    values = experiment.complete({experiment.seed: stand_in}, experiment.make_model(stand_in))
     values["deploy"] = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(deploy).items()}
     return values
 
@@ -100,7 +110,7 @@ def write_trial_data(folder: Path, data: FederatedData) -> list[Path]:
 
 def prepare_trial_data(folder: Path, experiment: Experiment, data: FederatedData | None) -> None:
     """Write the experiment's own data as its nodes', unless it is there; it must be what the app is for."""
-    deploy = read_plan(folder / EXPERIMENT).deploy
+    deploy = read_agreement(folder / EXPERIMENT).deploy
     if (folder / TRIAL_DATA).exists():
         return
     data = data or experiment.data.build(experiment.seed)

@@ -7,8 +7,9 @@ from typing import Any
 
 from cgpfl.data import FederatedData
 from cgpfl.data.local import files_of, load_local
-from cgpfl.deploy.plan import EXPERIMENT, Deployment, read_plan
+from cgpfl.deploy.agreement import EXPERIMENT, Deployment, read_agreement
 from cgpfl.engine.flower.node import Node
+from cgpfl.metrics import measured
 
 _nodes: dict[str, tuple[Any, Node]] = {}
 _data: dict[Any, FederatedData] = {}
@@ -21,10 +22,11 @@ def load_node(facts: dict[str, Any]) -> Node:
     known = _nodes.get(facts["label"])
     if known is not None and known[0] == as_of:
         return known[1]
-    plan = read_plan(app / EXPERIMENT)
-    method, model = plan.method(facts["label"]), plan.model()
-    own = _loaded(data, plan.deploy, plan.seed)
-    node = Node(method, model, own, int(facts["client"]), plan.deploy.clients, plan.seed, Path(facts["state"]))
+    agreed = read_agreement(app / EXPERIMENT)
+    method, model = agreed.method(facts["label"]), agreed.model()
+    own = _loaded(data, agreed.deploy, agreed.seed)
+    client, place, metrics = int(facts["client"]), Path(facts["state"]), measured(agreed.values.get("metrics", ()))
+    node = Node(method, model, own, client, agreed.deploy.clients, agreed.seed, place, metrics)
     _nodes[facts["label"]] = (as_of, node)
     return node
 

@@ -55,7 +55,6 @@ class Process:
     running: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Process:
-        """Start it."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self.running = subprocess.Popen(
@@ -65,7 +64,6 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
         return self.running is not None and self.running.poll() is None
 
     def kill(self, number: int = signal.SIGKILL) -> None:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cgpfl.deploy.agreement import EXPERIMENT, Agreement, read_agreement
 from cgpfl.deploy.certificates import write_keys
 from cgpfl.deploy.follow import finished, follow, size
 from cgpfl.deploy.layout import KEYS, TRIAL_DATA
-from cgpfl.deploy.plan import EXPERIMENT, Plan, read_plan
 from cgpfl.deploy.processes import (
     CONNECTION,
     Process,
@@ -35,7 +35,7 @@ class Trial:
     """A federation on this machine."""
 
     app: Path
-    plan: Plan
+    agreed: Agreement
     link: Process
     port: int
     door: int = 0
@@ -49,7 +49,6 @@ class Trial:
 
     @property
     def keys(self) -> Path:
-        """The trial's own keys."""
         return self.home / KEYS
 
     def node(self, client: int, **environment: str) -> Process:
@@ -79,7 +78,7 @@ class Trial:
         """Start a run, or go on with the one in ``out``, and follow it to its end."""
         since = size(out)
         start_run(self.app, self.home, out)
-        follow(out, since, on_progress=on_progress, say=say, check=self.check, silence=patience(self.plan))
+        follow(out, since, on_progress=on_progress, say=say, check=self.check, silence=patience(self.agreed))
 
     def relink(self) -> None:
         """Start the SuperLink again, where it was; its nodes come back by themselves."""
@@ -94,14 +93,13 @@ class Trial:
             raise LostError(f"every node is gone: {next(iter(self.nodes.values())).tail()}")
 
     def stop(self) -> None:
-        """End every process."""
         with ThreadPoolExecutor(len(self.nodes) + 1) as pool:
             list(pool.map(Process.stop, [*self.nodes.values(), self.link]))
 
 
-def patience(plan: Plan) -> float:
+def patience(agreed: Agreement) -> float:
     """Seconds without a word of the server after which it must be lost."""
-    return plan.deploy.join + (plan.deploy.repeats + 1) * plan.deploy.deadline + 120
+    return agreed.deploy.join + (agreed.deploy.repeats + 1) * agreed.deploy.deadline + 120
 
 
 def start_run(app: Path, home: Path, out: Path) -> dict[str, Any]:
@@ -121,20 +119,20 @@ def trial(
 ) -> Iterator[Trial]:
     """The app's SuperLink (on ``port``, or a free one) and its first ``nodes`` nodes, until the end of the block."""
     app = app.resolve()
-    plan = read_plan(app / EXPERIMENT)
-    wanted = plan.deploy.clients if nodes is None else nodes
+    agreed = read_agreement(app / EXPERIMENT)
+    wanted = agreed.deploy.clients if nodes is None else nodes
     port = port or free_ports(1)[0]
     home = app / ".flwr" / "trial"
-    write_keys(home / KEYS, "localhost", plan.deploy.clients)
+    write_keys(home / KEYS, "localhost", agreed.deploy.clients)
     link = superlink(home / KEYS, home, port)
-    found = Trial(app, plan, link, port)
+    found = Trial(app, agreed, link, port)
     before = _stoppable()
     try:
         found.relink()
         say(f"SuperLink on 127.0.0.1:{port}, TLS")
         connect(home, f"127.0.0.1:{port}", found.keys / "ca.pem")
         with ThreadPoolExecutor(2) as pool:
-            keys = [found.keys / f"node-{i}.pub" for i in range(plan.deploy.clients)]
+            keys = [found.keys / f"node-{i}.pub" for i in range(agreed.deploy.clients)]
             list(pool.map(lambda key: register(home, key), keys))
         for client in range(wanted):
             found.node(client)

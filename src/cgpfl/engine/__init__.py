@@ -6,13 +6,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cgpfl.engine.drive import Drive, Engine, Traffic
+    from cgpfl.engine.placement import engine_for
     from cgpfl.engine.round import State
-    from cgpfl.engine.simulation import Simulation, Traffic, check_start, simulate
+    from cgpfl.engine.settings import Settings
+    from cgpfl.engine.simulation import Simulation, check_start, simulate
     from cgpfl.engine.stream import Streamed
-    from cgpfl.engine.where import Engine, engine_for
 
-__all__ = ["Engine", "Simulation", "State", "Streamed", "Traffic", "check_start", "engine_for", "simulate"]
-_HOME = {"State": "round", "Streamed": "stream", "Engine": "where", "engine_for": "where"}
+__all__ = [
+    "Drive",
+    "Engine",
+    "Settings",
+    "Simulation",
+    "State",
+    "Streamed",
+    "Traffic",
+    "check_start",
+    "engine_for",
+    "simulate",
+]
+_HOME = {"State": "round", "Streamed": "stream", "engine_for": "placement", "Settings": "settings"}
+_HOME |= dict.fromkeys(("Drive", "Engine", "Traffic"), "drive")
 
 
 def __getattr__(name: str) -> Any:

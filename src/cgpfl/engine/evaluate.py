@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -11,32 +12,56 @@ from jax import Array
 from cgpfl.algorithms import Task
 from cgpfl.batch import chunk_size
 from cgpfl.engine.problem import Arrays, ClientKeys, Part
+from cgpfl.metrics import Metric
 from cgpfl.tree import Tree, squared_distance
 
 
-def score(task: Task, params: Tree, arrays: Arrays, part: Part) -> tuple[Array, Array]:
-    """Correct answers (count) and mean loss of ``params`` on one client's part (``rows [max]``, ``count``)."""
+def score(
+    task: Task, params: Tree, arrays: Arrays, part: Part, metrics: Sequence[Metric] = ()
+) -> tuple[Array, Array, dict[str, Tree]]:
+    """Correct answers (count), mean loss and ``metrics``' sums on one client's part (``rows [max]``, ``count``)."""
     rows, count = part.rows, part.counts
     width = min(chunk_size(), rows.shape[0])
     chunks = -(-rows.shape[0] // width)
     rows = jnp.pad(rows, (0, chunks * width - rows.shape[0]))
 
-    def chunk(start: Array) -> tuple[Array, Array]:
+    def chunk(start: Array) -> tuple[Array, Array, dict[str, Tree]]:
         at = jax.lax.dynamic_slice(rows, (start,), (width,))
         weight = (start + jnp.arange(width) < count).astype(jnp.float32)
-        return task.model.score(params, arrays.view(rows, count).take(at, weight))
+        batch = arrays.view(rows, count).take(at, weight)
+        correct, loss = task.model.score(params, batch)
+        if not metrics:
+            return correct, loss, {}
+        outputs = task.model.apply(params, batch.x)  # the compiler sees that the score has them, too
+        return correct, loss, {m.name: m.statistics(outputs, batch.y, weight) for m in metrics}
 
     if chunks == 1:
-        correct, loss = chunk(jnp.int32(0))
+        correct, loss, sums = chunk(jnp.int32(0))
     else:
-
-        def add(i: Array, total: tuple[Array, Array]) -> tuple[Array, Array]:
-            correct, loss = chunk(i * width)
-            return total[0] + correct, total[1] + loss
-
+        nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(chunk, jnp.int32(0))[2])
         used = (count + width - 1) // width
-        correct, loss = jax.lax.fori_loop(0, used, add, (jnp.float32(0), jnp.float32(0)))
-    return correct, loss / count
+        correct, loss, sums = jax.lax.fori_loop(
+            *(0, used, lambda i, total: jax.tree.map(jnp.add, total, chunk(i * width))),
+            (jnp.float32(0), jnp.float32(0), nothing),
+        )
+    return correct, loss / count, sums
+
+
+def over_clients(record: dict[str, Any], metrics: Sequence[Metric]) -> dict[str, Any]:
+    """A record with the metrics' sums of each client ``[N, ...]`` → with each one's value ``[N]``, and all sums.
+
+    The sums over clients are ``NAME/pooled``, for :func:`pooled`.
+    """
+    for m in metrics:
+        sums = record[m.name]
+        total = jax.tree.map(lambda v: v.sum(axis=0), sums)
+        record = {**record, m.name: jax.vmap(m.value)(sums), f"{m.name}/pooled": total}
+    return record
+
+
+def pooled(record: dict[str, Any], metrics: Sequence[Metric]) -> dict[str, Any]:
+    """The record with values for the metrics' sums over clients."""
+    return record | {f"{m.name}/pooled": m.value(record[f"{m.name}/pooled"]) for m in metrics}
 
 
 def evaluate_client(
@@ -48,9 +73,10 @@ def evaluate_client(
     client_id: Array,
     parts: tuple[Part, Part, Part | None],
     keys: ClientKeys,
-) -> dict[str, Array]:
+    metrics: Sequence[Metric] = (),
+) -> dict[str, Any]:
     """What is recorded of one client, with the message it would be sent now (see :func:`evaluate_message`)."""
-    return evaluate_message(method, task, arrays, method.send(server, client_id), client, parts, keys)
+    return evaluate_message(method, task, arrays, method.send(server, client_id), client, parts, keys, metrics)
 
 
 def evaluate_message(
@@ -61,17 +87,19 @@ def evaluate_message(
     client: Any,
     parts: tuple[Part, Part, Part | None],
     keys: ClientKeys,
-) -> dict[str, Array]:
+    metrics: Sequence[Metric] = (),
+) -> dict[str, Any]:
     """What is recorded of one client.
 
     correct, loss: its personal model on its test part; train_loss: f_i of that model (regulariser
     included); validation_correct where there is such a part. Where the method has a shared or
-    context model: shared_correct, shared_loss on the test part, and distance, ‖θ_i − ω‖².
+    context model: shared_correct, shared_loss on the test part, and distance, ‖θ_i − ω‖². Of each of
+    ``metrics`` the sums over the test part, under its name.
     """
     train, test, validation = parts
     data = arrays.view(train.rows, train.counts)
     personal = method.personal(task, message, client, data, keys.personal)
-    correct, loss = score(task, personal, arrays, test)
+    correct, loss, sums = score(task, personal, arrays, test, metrics)
     record = {
         "correct": correct,
         "loss": loss,
@@ -81,6 +109,6 @@ def evaluate_message(
         record["validation_correct"] = score(task, personal, arrays, validation)[0]
     shared = method.shared(message)
     if shared is not None:
-        record["shared_correct"], record["shared_loss"] = score(task, shared, arrays, test)
+        record["shared_correct"], record["shared_loss"], _ = score(task, shared, arrays, test)
         record["distance"] = squared_distance(personal, shared)
-    return record
+    return record | sums

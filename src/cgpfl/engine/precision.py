@@ -5,6 +5,11 @@
 (7 bits) are computed as such by an accelerator; on a CPU the inputs are rounded and the product is float32's: nothing
 gets faster, but what it does to a model can be seen on any machine. Parameters, sums and all that is no product
 stay float32, and so does the server's step.
+
+Why a program is read and rewritten here, product by product: JAX's own setting does not round. On a CPU (JAX 0.10)
+``jax.default_matmul_precision("bfloat16")`` and ``"tensorfloat32"`` change no bit, and dot algorithms such as
+``BF16_BF16_F32`` and ``TF32_TF32_F32`` are refused; on a GPU "bfloat16" means tf32, and algorithms are for
+``dot_general`` alone, not for convolutions. Where the setting does the job ("float32", tf32 on a GPU), it is used.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from cgpfl.algorithms import ClientData, Task
+from cgpfl.algorithms.wrapper import known_of, sampler_of
 from cgpfl.data import FederatedData
 from cgpfl.engine.mesh import a_device_a_core, everywhere, filled, put, split
 from cgpfl.models import Model
@@ -26,23 +27,6 @@ class Part(NamedTuple):
 
     rows: Array
     counts: Array
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What every engine takes: how long a run is, and how its rounds are drawn and computed."""
-
-    rounds: int
-    seed: int = 0
-    eval_every: int = 1
-    participation: float = 1.0
-    """Share of the clients asked in a round."""
-    dropout: float = 0.0
-    """Chance that one of them does not answer."""
-    clients_per_block: int = 0
-    """Clients computed at once; 0 = what fits."""
-    precision: str = "default"
-    """Of the clients' products, see :mod:`cgpfl.engine.precision`."""
 
 
 @jax.tree_util.register_dataclass
@@ -84,6 +68,8 @@ class RoundKeys(NamedTuple):
     cohort: Array
     server: Array
     clients: Array
+    t: Array | int
+    """The round, from 0."""
 
 
 class ClientKeys(NamedTuple):
@@ -101,7 +87,8 @@ def keys_of(seed: int) -> Keys:
 
 def round_keys(keys: Keys, t: Array | int) -> RoundKeys:
     """Keys of round ``t``."""
-    return RoundKeys(*jax.random.split(jax.random.fold_in(keys.rounds, t), 3))
+    cohort, server, clients = jax.random.split(jax.random.fold_in(keys.rounds, t), 3)
+    return RoundKeys(cohort, server, clients, t)
 
 
 def client_keys(keys: RoundKeys, client_id: Array) -> ClientKeys:
@@ -189,13 +176,9 @@ def cohort_size(participation: float, clients: int) -> int:
     return max(1, round(participation * clients))
 
 
-def draw_cohort(keys: RoundKeys, ids: Array, size: int) -> Array:
-    """Positions ``[size]`` of the clients asked this round, in the order of their ids."""
-    if size == ids.shape[0]:
-        return jnp.arange(size)
-    draws = jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(keys.cohort, i)))(ids)
-    chosen = jax.lax.top_k(-draws, size)[1]
-    return chosen[jnp.argsort(ids[chosen])]
+def draw_cohort(method: Any, server: Any, keys: RoundKeys, ids: Array, samples: Array, size: int) -> Array:
+    """Positions ``[size]`` of the clients asked this round, in the order of their ids; ``samples [N]`` are theirs."""
+    return sampler_of(method).draw(keys.cohort, keys.t, known_of(method, server, ids, samples), size)
 
 
 def answers(key: Array, dropout: Array | float) -> Array:

@@ -6,7 +6,7 @@ the vectorised engine only the derivation of keys. The two must agree to float t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cgpfl.algorithms import Cohort
-from cgpfl.engine.evaluate import evaluate_client
+from cgpfl.engine.evaluate import evaluate_client, over_clients, pooled
 from cgpfl.engine.problem import (
     Part,
     answers,
@@ -28,6 +28,7 @@ from cgpfl.engine.problem import (
     round_keys,
     with_public,
 )
+from cgpfl.metrics import measured
 
 
 def simulate_loop(
@@ -41,6 +42,7 @@ def simulate_loop(
     participation: float = 1.0,
     dropout: float = 0.0,
     answered: Callable[[int, int], bool] | None = None,
+    metrics: Sequence[str] = (),
 ) -> tuple[Any, list[Any], dict[str, np.ndarray]]:
     """Run a method client by client → (server, clients' states, records ``{name: [evaluations, ...]}``).
 
@@ -54,7 +56,8 @@ def simulate_loop(
     # Hyper-parameters are arguments, as in the vectorised program: folded constants round otherwise.
     train = partial(jax.jit(lambda of, *args: of.train(*args)), method)
     aggregate = partial(jax.jit(lambda of, *args: of.aggregate(*args)), method)
-    evaluate = partial(jax.jit(evaluate_client), method, task, arrays)
+    more = measured(metrics)
+    evaluate = partial(jax.jit(partial(evaluate_client, metrics=more)), method, task, arrays)
     size = cohort_size(participation, data.clients)
     records: list[dict[str, np.ndarray]] = []
     total = 0
@@ -64,7 +67,7 @@ def simulate_loop(
 
     for t in range(rounds):
         of_round = round_keys(keys, t)
-        asked = [int(i) for i in draw_cohort(of_round, arrays.ids, size)]
+        asked = [int(i) for i in draw_cohort(method, server, of_round, arrays.ids, arrays.train.counts, size)]
         uploads, weights = [], []
         for i in asked:
             own = client_keys(of_round, arrays.ids[i])
@@ -85,7 +88,8 @@ def simulate_loop(
                 parts = (part(arrays.train, i), part(arrays.test, i), part(arrays.validation, i))
                 own = client_keys(of_round, arrays.ids[i])
                 each.append(evaluate(server, clients[i], arrays.ids[i], parts, own))
-            record = {k: np.array([float(e[k]) for e in each]) for k in each[0]}
+            record = jax.tree.map(lambda *values: np.array([np.asarray(v, float) for v in values]), *each)
+            record = jax.tree.map(np.asarray, pooled(over_clients(record, more), more))
             report = {k: np.asarray(v) for k, v in method.report(server).items()}
             if "context" in report:
                 report["context"] = report["context"][np.asarray(arrays.ids)]

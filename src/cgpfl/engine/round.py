@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 
 from cgpfl.algorithms import Cohort, Task
 from cgpfl.engine.blocks import over_devices, over_servers
-from cgpfl.engine.evaluate import evaluate_client
+from cgpfl.engine.evaluate import evaluate_client, over_clients, pooled
 from cgpfl.engine.mesh import everywhere, filled, gathered, on_each, split
 from cgpfl.engine.precision import computed
 from cgpfl.engine.problem import (
@@ -30,6 +30,7 @@ from cgpfl.engine.problem import (
     round_keys,
     with_public,
 )
+from cgpfl.metrics import Metric
 from cgpfl.tree import Tree, all_finite, nbytes, where
 
 GATHERED = 1 << 30
@@ -56,6 +57,7 @@ class Static(NamedTuple):
     together: str = ""  # several runs in one program: a key of ARRAYS_AXES, or "" for one run
     mesh: Mesh | None = None  # the devices that share the clients, if several
     precision: str = "default"  # of the clients' products: one of PRECISIONS
+    metrics: tuple[Metric, ...] = ()  # evaluated beside right answers and the loss
 
 
 ARRAYS_AXES: dict[str, Any] = {
@@ -91,7 +93,8 @@ def clients_work(
 ) -> Work:
     """One round on the clients of a cohort."""
     everyone = static.cohort == static.clients
-    at = draw_cohort(keys, arrays.ids[: static.clients], static.cohort)
+    everybody, held = arrays.ids[: static.clients], arrays.train.counts[: static.clients]
+    at = draw_cohort(method, state.server, keys, everybody, held, static.cohort)
     more = filled(static.cohort, static.mesh) - static.cohort
     places = jnp.pad(at, (0, more), mode="edge")
 
@@ -133,17 +136,17 @@ def is_gathered(uploads: Tree, mesh: Mesh | None) -> bool:
 def evaluate(
     method: Any, task: Task, arrays: Arrays, keys: RoundKeys, state: State, static: Static
 ) -> dict[str, Array]:
-    """The record of a round: per-client values ``[N]``, and what the method reports of its server."""
+    """The record of a round: per-client values ``[N]``, what the method reports of its server, sums for `pooled`."""
 
-    def one(shared: Shared, client_id: Array, client: Any, *parts: Any) -> dict[str, Array]:
+    def one(shared: Shared, client_id: Array, client: Any, *parts: Any) -> dict[str, Any]:
         method, task, samples, keys, server, _ = shared
         own = client_keys(keys, client_id)
-        return evaluate_client(method, task, samples, server, client, client_id, parts, own)
+        return evaluate_client(method, task, samples, server, client, client_id, parts, own, static.metrics)
 
     args = (arrays.ids, state.clients, arrays.train, arrays.test, arrays.validation)
     shared = Shared(method, task, arrays.samples(), keys, state.server)
     record = over_devices(computed(one, static.precision), shared, args, static.block, static.mesh)
-    record = {name: values[: static.clients] for name, values in record.items()}
+    record = over_clients(jax.tree.map(lambda v: v[: static.clients], record), static.metrics)
     report = method.report(state.server)
     if "context" in report:  # by client id → by place in the table
         report = report | {"context": report["context"][arrays.ids[: static.clients]]}
@@ -179,7 +182,7 @@ def program(method: Any, task: Task, arrays: Arrays, keys: Keys, dropout: Array,
             keys=lambda t: round_keys(keys, t),
             work=lambda k, s: clients_work(method, task, arrays, k, s, dropout, static),
             aggregate=lambda s, w, k: aggregate(method, s, w, k.server),
-            evaluate=lambda k, s: evaluate(method, task, arrays, k, s, static),
+            evaluate=lambda k, s: pooled(evaluate(method, task, arrays, k, s, static), static.metrics),
         )
     data = ARRAYS_AXES[static.together]
 
@@ -187,7 +190,7 @@ def program(method: Any, task: Task, arrays: Arrays, keys: Keys, dropout: Array,
         return clients_work(method, with_public(task, arrays), arrays, keys, state, dropout, static)
 
     def record(method: Any, task: Task, arrays: Arrays, keys: RoundKeys, state: State) -> dict[str, Array]:
-        return evaluate(method, with_public(task, arrays), arrays, keys, state, static)
+        return pooled(evaluate(method, with_public(task, arrays), arrays, keys, state, static), static.metrics)
 
     return Program(
         keys=lambda t: jax.vmap(round_keys, in_axes=(0, None))(keys, t),

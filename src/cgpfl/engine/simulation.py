@@ -7,7 +7,6 @@ block has (a traced number: nothing is compiled again) and receives its records.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,14 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from cgpfl.algorithms import Task
+from cgpfl.algorithms import Seamed, Task
 from cgpfl.engine.blocks import auto_block, client_bytes, record_capacity
 from cgpfl.engine.cache import use_compilation_cache
+from cgpfl.engine.drive import Drive, Traffic
 from cgpfl.engine.mesh import everywhere, filled, put, row_of_devices, split, to_host
 from cgpfl.engine.precision import computed
 from cgpfl.engine.problem import (
     Arrays,
-    Plan,
     client_keys,
     cohort_size,
     host,
@@ -35,16 +34,9 @@ from cgpfl.engine.problem import (
     with_public,
 )
 from cgpfl.engine.round import State, Static, advance, begin
+from cgpfl.engine.settings import Settings
+from cgpfl.metrics import measured
 from cgpfl.tree import Tree, nbytes
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """Cost of one client in one round."""
-
-    message: int  # bytes
-    upload: int  # bytes
-    gradients: float  # minibatch gradients (expected)
 
 
 def check_start(methods: Iterable[Any], data: Any, model: Any) -> None:
@@ -52,7 +44,10 @@ def check_start(methods: Iterable[Any], data: Any, model: Any) -> None:
     keys = keys_of(0)
     task, arrays = make_task(model, keys, data.clients), shapes_of(data)
     for method in methods:
-        jax.eval_shape(begin, method, task, arrays, keys)
+        first = jax.eval_shape(begin, method, task, arrays, keys)
+        if isinstance(method, Seamed):  # what leaves a client must be something that its method moved
+            client = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape[1:], v.dtype), first.clients)
+            traffic_of(method, task, arrays, first.server, client, 1.0)
 
 
 class Simulation:
@@ -67,10 +62,11 @@ class Simulation:
         devices: int = 1,
         **settings: Any,
     ) -> None:
-        """``settings``: the fields of a :class:`~cgpfl.engine.problem.Plan`."""
+        """``settings``: the fields of :class:`~cgpfl.engine.settings.Settings`."""
         use_compilation_cache()
-        plan = Plan(**settings)
-        self.method, self.rounds, self.eval_every = method, plan.rounds, plan.eval_every
+        plan = Settings(**settings)
+        self.method, self.rounds, self.eval_every = method, plan.rounds, plan.every
+        self.data = data
         mesh = row_of_devices(devices)
         self._on_one_device = partial(Simulation, method, data, model, **settings)
         self.arrays = on_device(data, mesh=mesh)
@@ -86,9 +82,10 @@ class Simulation:
             cohort=cohort,
             drops=plan.dropout > 0,
             block=plan.clients_per_block or auto_block(client_bytes(model, self.task.initial), own),
-            capacity=record_capacity(plan.rounds, plan.eval_every, data.clients),
+            capacity=record_capacity(plan.rounds, plan.every, data.clients),
             mesh=mesh,
             precision=plan.precision,
+            metrics=measured(plan.metrics),
         )
 
     def start(self) -> State:
@@ -140,7 +137,8 @@ class Simulation:
         state = self.shapes()
         client = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape[1:], v.dtype), state.clients)
         arrays = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), self.arrays)
-        return traffic_of(self.method, self.task, arrays, state.server, client)
+        held = float(np.mean(self.data.train.counts))
+        return traffic_of(self.method, self.task, arrays, state.server, client, held)
 
     def shapes(self) -> State:
         """The form of a state as it is saved."""
@@ -184,8 +182,8 @@ class Simulation:
         return personal(with_public(self.task, self.arrays), message, client, view, own.personal)
 
 
-def traffic_of(method: Any, task: Task, arrays: Arrays, server: Any, client: Any) -> Traffic:
-    """What one client and the server send each other, from the forms of all of them."""
+def traffic_of(method: Any, task: Task, arrays: Arrays, server: Any, client: Any, samples: float) -> Traffic:
+    """What one client and the server send each other, from the forms of all; ``samples`` are a client's on average."""
 
     def train(message: Any, arrays: Arrays, client: Any, key: Array) -> Any:
         view = arrays.view(arrays.train.rows[0], arrays.train.counts[0])
@@ -194,7 +192,8 @@ def traffic_of(method: Any, task: Task, arrays: Arrays, server: Any, client: Any
     message = jax.eval_shape(method.send, server, jax.ShapeDtypeStruct((), jnp.int32))
     key = jax.eval_shape(lambda: jax.random.key(0))
     upload, _ = jax.eval_shape(train, message, arrays, client, key)
-    return Traffic(nbytes(message), nbytes(upload), float(method.gradients()))
+    gradients = method.gradients_of(samples) if hasattr(method, "gradients_of") else method.gradients()
+    return Traffic(nbytes(message), nbytes(upload), float(gradients))
 
 
 def simulate(
@@ -204,14 +203,5 @@ def simulate(
 
     The engine alone: no folder, no checkpoint, no progress (see :func:`cgpfl.run` for those).
     """
-    simulation = Simulation(method, data, model, rounds=rounds, **settings)
-    state, t = simulation.start(), 0
-    blocks: list[dict[str, np.ndarray]] = []
-    due: list[int] = []
-    while t < rounds and int(state.diverged) < 0:
-        stop = simulation.furthest(t)
-        state, records, evaluated = simulation.advance(state, t, stop)
-        blocks.append(records)
-        due += evaluated
-        t = stop
-    return state, {k: np.concatenate([b[k] for b in blocks]) for k in blocks[0]}, due
+    done = Drive(Simulation(method, data, model, rounds=rounds, **settings)).quick()
+    return done.state, done.records.values, done.records.rounds

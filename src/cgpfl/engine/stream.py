@@ -7,6 +7,7 @@ Draws, keys and the order of everything are those of :class:`~cgpfl.engine.simul
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,16 @@ import numpy as np
 from jax import Array
 
 from cgpfl.algorithms import Task
+from cgpfl.algorithms.wrapper import sampler_of
 from cgpfl.engine.blocks import auto_block, client_bytes
 from cgpfl.engine.cache import use_compilation_cache
+from cgpfl.engine.drive import Traffic
+from cgpfl.engine.evaluate import pooled
 from cgpfl.engine.precision import computed
 from cgpfl.engine.problem import (
     Arrays,
     Keys,
     Part,
-    Plan,
     client_keys,
     cohort_size,
     draw_cohort,
@@ -35,8 +38,10 @@ from cgpfl.engine.problem import (
     with_public,
 )
 from cgpfl.engine.round import State, Static, clients_work, evaluate
-from cgpfl.engine.simulation import Traffic, traffic_of
+from cgpfl.engine.settings import Settings
+from cgpfl.engine.simulation import traffic_of
 from cgpfl.engine.store import Store
+from cgpfl.metrics import measured
 from cgpfl.tree import Tree, plain, typed, where
 
 EVALUATED = 1024
@@ -56,8 +61,8 @@ def _states(method: Any, task: Task, keys: Keys, ids: Array, clients: Any, known
 
 
 @partial(jax.jit, static_argnames=("size",))
-def _cohort(keys: Keys, ids: Array, t: Array, size: int) -> Array:
-    return draw_cohort(round_keys(keys, t), ids, size)
+def _cohort(method: Any, server: Any, keys: Keys, ids: Array, samples: Array, t: Array, size: int) -> Array:
+    return draw_cohort(method, server, round_keys(keys, t), ids, samples, size)
 
 
 @partial(jax.jit, static_argnames=("static",), donate_argnames=("server", "clients"))
@@ -116,10 +121,10 @@ class Streamed:
         folder: Path | None = None,
         **settings: Any,
     ) -> None:
-        """``folder``: keep personal states in a file there, not in memory. ``settings``: the fields of a Plan."""
+        """``folder``: keep personal states in a file there, not in memory. ``settings``: Settings' fields."""
         use_compilation_cache()
-        plan = Plan(**settings)
-        self.method, self.data, self.rounds, self.eval_every = method, data, plan.rounds, plan.eval_every
+        plan = Settings(**settings)
+        self.method, self.data, self.rounds, self.eval_every = method, data, plan.rounds, plan.every
         self.folder = folder
         self.keys = keys_of(plan.seed)
         self.task = make_task(model, self.keys, data.clients)
@@ -127,7 +132,7 @@ class Streamed:
         size = client_bytes(model, self.task.initial)
         self.static = self._program(cohort_size(plan.participation, data.clients), plan.dropout > 0, plan, size)
         self._evaluation = self._program(min(EVALUATED, data.clients), False, plan, size)
-        self._ids = jnp.asarray(data.ids)
+        self._ids, self._held = jnp.asarray(data.ids), jnp.asarray(data.train.counts)
 
     def start(self) -> State:
         """The state before the first round."""
@@ -156,15 +161,16 @@ class Streamed:
         server, store, answers = state.server, state.clients, int(state.answers)
         records: list[dict[str, np.ndarray]] = []
         due: list[int] = []
-        at = np.asarray(self._drawn(start))
+        waits = sampler_of(self.method).by_loss  # who is asked depends on the round before
+        at = np.asarray(self._drawn(server, start))
         arrays = self._part(at)
         for t in range(start, stop):
-            upcoming = self._drawn(t + 1)  # before the device is busy
+            upcoming = None if waits else self._drawn(server, t + 1)  # before the device is busy
             server, clients, answered, finite = _round(
                 *(self.method, self.task, arrays, self.keys, server, store.take(at), store.known[at]),
                 *(np.int32(t), self.dropout, self.static),
             )
-            asked, at = at, np.asarray(upcoming)
+            asked, at = at, np.asarray(self._drawn(server, t + 1) if upcoming is None else upcoming)
             if t + 1 < stop:
                 arrays = self._part(at)  # gathered while the device works
             store.put(asked, clients)
@@ -183,7 +189,9 @@ class Streamed:
     def traffic(self) -> Traffic:
         """Bytes and gradients of one client in one round, from the shapes of what is sent."""
         client, server = jax.eval_shape(self._first, self.keys)
-        return traffic_of(self.method, self.task, jax.eval_shape(lambda: self._part(np.arange(1))), server, client)
+        held = float(np.mean(self.data.train.counts))
+        part = jax.eval_shape(lambda: self._part(np.arange(1)))
+        return traffic_of(self.method, self.task, part, server, client, held)
 
     def personal(self, state: State, i: int) -> Tree:
         """Parameters of the model client ``i`` uses, as of the last round."""
@@ -198,9 +206,10 @@ class Streamed:
         personal = computed(self.method.personal, self.static.precision)
         return personal(task, message, client, view, own.personal)
 
-    def _program(self, clients: int, drops: bool, plan: Plan, size: int) -> Static:
+    def _program(self, clients: int, drops: bool, plan: Settings, size: int) -> Static:
         block = plan.clients_per_block or auto_block(size, clients)
-        return Static(clients, cohort=clients, drops=drops, block=block, capacity=1, precision=plan.precision)
+        alone = Static(clients, cohort=clients, drops=drops, block=block, capacity=1)
+        return alone._replace(precision=plan.precision, metrics=measured(plan.metrics))
 
     def _first(self, keys: Keys) -> tuple[Any, Any]:
         """A client's and the server's first state."""
@@ -213,9 +222,10 @@ class Streamed:
         client, _ = jax.eval_shape(self._first, self.keys)
         return Store(client, self.data.clients, self.folder)
 
-    def _drawn(self, t: int) -> Array:
+    def _drawn(self, server: Any, t: int) -> Array:
         """Who is asked in round ``t``."""
-        drawn: Array = _cohort(self.keys, self._ids, np.int32(t), self.static.cohort)
+        known = server if sampler_of(self.method).by_loss else ()
+        drawn: Array = _cohort(self.method, known, self.keys, self._ids, self._held, np.int32(t), self.static.cohort)
         return drawn
 
     def _part(self, at: np.ndarray, evaluated: bool = False) -> Arrays:
@@ -255,19 +265,22 @@ class Streamed:
         n, size, blocks = self.data.clients, self._evaluation.clients, []
         for start in range(0, n, size):
             at = np.minimum(np.arange(start, start + size), n - 1)  # the last block repeats the last client
+            arrays = self._part(at, evaluated=True)
+            once = jnp.where(jnp.arange(start, start + size) < n, arrays.test.counts, 0)
+            arrays = dataclasses.replace(arrays, test=arrays.test._replace(counts=once))
             record = host(
                 _evaluate(
-                    *(self.method, self.task, self._part(at, evaluated=True), self.keys, state.server),
+                    *(self.method, self.task, arrays, self.keys, state.server),
                     *(state.clients.take(at), state.clients.known[at], np.int32(t), self._evaluation),
                 )
             )
             blocks.append((record, min(size, n - start)))
-        facts = self.method.report(state.server)
+        facts, metrics = self.method.report(state.server), self._evaluation.metrics
         per_client = {k for k in blocks[0][0] if k == "context" or k not in facts}
-        return {
-            k: np.concatenate([record[k][:kept] for record, kept in blocks]) if k in per_client else v
-            for k, v in blocks[0][0].items()
-        }
+        sums = {f"{m.name}/pooled" for m in metrics}
+        whole = {k: np.concatenate([record[k][:kept] for record, kept in blocks]) for k in per_client - sums}
+        whole |= {k: jax.tree.map(lambda *v: sum(v), *(record[k] for record, _ in blocks)) for k in sums}
+        return host(pooled({k: whole.get(k, v) for k, v in blocks[0][0].items()}, metrics))
 
 
 def _joined(records: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,10 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from cgpfl.data import FederatedData
-from cgpfl.data.federated import Table
+from cgpfl.data.federated import IndexTable
 from cgpfl.engine.blocks import SHARE_OF_MEMORY, auto_block, client_bytes, memory, record_capacity
-from cgpfl.engine.problem import Arrays, Plan, keys_of, make_task, on_device
-from cgpfl.engine.round import State
+from cgpfl.engine.drive import Drive, Recorded, Traffic, of_each
+from cgpfl.engine.problem import Arrays, keys_of, make_task, on_device
+from cgpfl.engine.round import State, begin
+from cgpfl.engine.settings import Settings
 from cgpfl.engine.simulation import Simulation
 from cgpfl.tree import nbytes, plain, take
 
@@ -40,11 +43,12 @@ class Together(Simulation):
         model: Any,
         **settings: Any,
     ) -> None:
-        """``settings``: the fields of a :class:`~cgpfl.engine.problem.Plan`, but the seed: each run has its own."""
+        """``settings``: those of :class:`~cgpfl.engine.settings.Settings`, but the seed: each run has its own."""
         first = runs[0]
         super().__init__(first.method, padded([first.data])[0], model, seed=first.seed, **settings)
-        plan = Plan(**settings)
+        plan = Settings(**settings)
         self.runs = list(runs)
+        self._first = partial(Simulation, first.method, first.data, model, seed=first.seed, **settings)
         same = all(r.data is first.data for r in runs)
         one_set = same_samples([r.data for r in runs])
         self.method = stack([r.method for r in runs])
@@ -60,9 +64,18 @@ class Together(Simulation):
         fit = auto_block(len(runs) * client_bytes(model, one), cohort)
         self.static = self.static._replace(
             block=plan.clients_per_block or fit,
-            capacity=record_capacity(plan.rounds, plan.eval_every, clients),
+            capacity=record_capacity(plan.rounds, plan.every, clients),
             together="same" if same else "split" if one_set else "own",
         )
+
+    def traffic(self) -> Traffic:
+        """Bytes and gradients of one client in one round of the first run."""
+        return self._first().traffic()
+
+    def shapes(self) -> State:
+        """The form of all runs' state as it is saved."""
+        shapes: State = begin.eval_shape(self.method, self.task, self.arrays, self.keys, self.static.together)
+        return shapes
 
     def _stacked(self, one_set: bool) -> Arrays:
         """The runs' federations on the device, with a leading axis; samples that all share are there once."""
@@ -81,11 +94,7 @@ class Together(Simulation):
         self, state: State, records: dict[str, np.ndarray], due: list[int]
     ) -> list[tuple[dict[str, np.ndarray], list[int]]]:
         """Each run's records and rounds; those of and after a round that diverged are left out."""
-        parts = []
-        for r, bad in enumerate(np.asarray(state.diverged)):
-            n = sum(1 for t in due if bad < 0 or t <= bad)
-            parts.append(({k: v[:n, r] for k, v in records.items()}, due[:n]))
-        return parts
+        return [(own.values, own.rounds) for own in of_each(state, Recorded(due, records))]
 
     def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:
         """As :meth:`Simulation.advance`, with records ``{name: [evaluations, runs, ...]}``, all that were written."""
@@ -97,19 +106,9 @@ def simulate_together(
 ) -> list[tuple[State, dict[str, np.ndarray], list[int]]]:
     """Run all to the end in memory → for each (state, records, evaluated rounds), as :func:`simulate` does."""
     together = Together(runs, model, rounds=rounds, **settings)
-    state, t = together.start(), 0
-    records: list[dict[str, list[np.ndarray]]] = [{} for _ in runs]
-    rounds_of: list[list[int]] = [[] for _ in runs]
-    while t < rounds and bool((state.diverged < 0).any()):
-        stop = together.furthest(t)
-        state, values, due = together.advance(state, t, stop)
-        for r, (own, when) in enumerate(together.split(state, values, due)):
-            rounds_of[r] += when
-            for name, value in own.items():
-                records[r].setdefault(name, []).append(value)
-        t = stop
-    joined = [{k: np.concatenate(v) for k, v in of.items()} for of in records]
-    return [(together.one(state, r), joined[r], rounds_of[r]) for r in range(len(runs))]
+    done = Drive(together).quick()
+    own = of_each(done.state, done.records)
+    return [(together.one(done.state, r), own[r].values, own[r].rounds) for r in range(len(runs))]
 
 
 def stack(trees: Sequence[Any]) -> Any:
@@ -129,10 +128,10 @@ def padded(federations: Sequence[FederatedData]) -> list[FederatedData]:
     Tables that are not short get a power of two: sets of one size then share a compiled program, whatever their split.
     """
 
-    def widen(tables: list[Table]) -> list[Table]:
+    def widen(tables: list[IndexTable]) -> list[IndexTable]:
         width = max(t.rows.shape[1] for t in tables)
         width = 1 << (width - 1).bit_length() if width > 64 else width
-        return [Table(np.pad(t.rows, ((0, 0), (0, width - t.rows.shape[1]))), t.counts) for t in tables]
+        return [IndexTable(np.pad(t.rows, ((0, 0), (0, width - t.rows.shape[1]))), t.counts) for t in tables]
 
     train, test = widen([d.train for d in federations]), widen([d.test for d in federations])
     held = [d.validation for d in federations if d.validation is not None]

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import is_dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from cgpfl.data import FederatedData
-from cgpfl.engine import Simulation
+from cgpfl.engine import Drive, Engine, Simulation, engine_for
+from cgpfl.engine.drive import of_each
 from cgpfl.engine.together import Run, Together, how_many_fit, same_samples
+from cgpfl.experiment.checkpoint import MethodFolder
+from cgpfl.experiment.events import Callback, Teller
 from cgpfl.experiment.folder import parameters
 from cgpfl.experiment.records import Cost, Records
-from cgpfl.experiment.run import Pace, Progress, Stopped
+from cgpfl.experiment.run import Progress, mean_accuracy
 from cgpfl.experiment.table import Runs
+from cgpfl.metrics import agreement
 
 
 class Done(NamedTuple):
@@ -29,6 +34,8 @@ class Done(NamedTuple):
     """Uploads received in all."""
     diverged: int | None
     """The round (from 1) in which it diverged, if it did."""
+    seconds: float = 0.0
+    """Its share of the time that its program took."""
 
 
 class Batch(NamedTuple):
@@ -39,11 +46,22 @@ class Batch(NamedTuple):
     model: Any
     engine: dict[str, Any]
     """Arguments of :class:`Together`."""
+    place: dict[str, Any] | None = None
+    """Devices and store of :func:`~cgpfl.engine.engine_for`: each run has a program of its own there."""
 
     def parts(self) -> list[Sequence[Run]]:
         """The runs, as many in one program as fit in memory."""
-        size = how_many_fit(self.todo[0], self.model, same_samples([r.data for r in self.todo]))
+        size = 1
+        if self.place is None:
+            size = how_many_fit(self.todo[0], self.model, same_samples([r.data for r in self.todo]))
         return [self.todo[first : first + size] for first in range(0, len(self.todo), size)]
+
+    def made(self, part: Sequence[Run], folder: Path | None = None) -> Engine:
+        """The engine of a part; ``folder``: where personal states may be kept."""
+        if self.place is None:
+            return Together(part, self.model, **self.engine)
+        (run,) = part
+        return engine_for(run.method, run.data, self.model, folder=folder, seed=run.seed, **self.place, **self.engine)
 
 
 @contextmanager
@@ -69,7 +87,9 @@ def compiling(batches: Sequence[Batch]) -> Iterator[Callable[[int], None]]:
 
 
 def _compile(batch: Batch) -> None:
-    Together(batch.parts()[0], batch.model, **batch.engine).compile()
+    engine = batch.made(batch.parts()[0])
+    if isinstance(engine, Simulation):
+        engine.compile()
 
 
 def run_batch(
@@ -77,38 +97,47 @@ def run_batch(
     *,
     on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
+    callbacks: tuple[Callback, ...] = (),
+    folder: Path | None = None,
+    what: dict[str, Any] | None = None,
+    save_every: float = 10.0,
 ) -> list[Done]:
-    """Every run to its last round. When ``stop()`` turns true, :class:`Stopped` is raised."""
-    label, todo, model, engine = batch
-    rounds, began = engine["rounds"], time.perf_counter()
+    """Every run to its last round. When ``stop()`` turns true, :class:`~cgpfl.engine.drive.Stopped` is raised.
+
+    With a ``folder`` it goes on from there the next time, if that is for the same runs (``what``).
+    """
     done: list[Done] = []
-    for part in batch.parts():
-        first = len(done)
-        together = Together(part, model, **engine)
-        state, t, pace = together.start(), 0, Pace()
-        records = [Records() for _ in part]
-        while t < rounds and bool((state.diverged < 0).any()):
-            end, start = min(t + pace.length, together.furthest(t)), time.perf_counter()
-            state, values, due = together.advance(state, t, end)
-            pace.took(end - t, time.perf_counter() - start)
-            for own, (block, evaluated) in zip(records, together.split(state, values, due), strict=True):
-                own.add(evaluated, block)
-            t = end
+
+    def run(part: Sequence[Run]) -> list[Done]:
+        place = None if folder is None else MethodFolder(folder / f"{len(done):05d}-{len(part)}")
+        engine = batch.made(part, None if place is None else place.path)
+        drive = Drive(engine, Records(), label=batch.label, checkpoints=place, what=what)
+        teller = Teller(callbacks, batch.label, [(r.method, r.data) for r in part], engine)
+
+        def on_block(evaluations: int) -> None:
+            each, seconds = of_each(drive.state, drive.records), drive.seconds + sum(d.seconds for d in done)
+            teller.evaluated(each, drive.newest(evaluations), seconds)
             if on_progress is not None:
-                told = round((first + t / rounds * len(part)) / len(todo) * rounds)
-                speed = None if pace.speed is None else pace.speed * len(part) / len(todo)
-                accuracy = _mean_accuracy(records, part)
-                on_progress(Progress(label, told, rounds, accuracy, time.perf_counter() - began, speed))
-            if stop():
-                raise Stopped(label)
-        ends = zip(records, np.asarray(state.answers), np.asarray(state.diverged), strict=True)
-        done += [Done(own, int(answers), None if bad < 0 else int(bad) + 1) for own, answers, bad in ends]
+                rounds, share = batch.engine["rounds"], len(part) / len(batch.todo)
+                at = round(len(done) / len(batch.todo) * rounds + drive.t * share)
+                speed = None if drive.pace.speed is None else drive.pace.speed * share
+                accuracy = mean_accuracy(each, [r.data for r in part])
+                on_progress(Progress(batch.label, at, rounds, accuracy, seconds, speed))
+
+        teller.started(drive.t, batch.engine["rounds"])
+        drive.run(on_block, stop, save_every=save_every)
+        answers = np.atleast_1d(np.asarray(drive.state.answers))
+        ends = zip(of_each(drive.state, drive.records), answers, drive.lost, strict=True)
+        return [Done(own, int(count), bad, drive.seconds / len(part)) for own, count, bad in ends]
+
+    for part in batch.parts():
+        done += run(part)
     return done
 
 
 def as_runs(batch: Batch, done: Sequence[Done], *, seconds: float, tried: list[dict[str, Any]] | None = None) -> Runs:
     """The seeds of one setting of a method, and how they ended, as a table's row wants them."""
-    label, todo, model, engine = batch
+    label, todo, model, engine = batch[:4]
     first = todo[0]
     simulation = Simulation(first.method, first.data, model, **engine)
     return Runs(
@@ -121,24 +150,13 @@ def as_runs(batch: Batch, done: Sequence[Done], *, seconds: float, tried: list[d
         rounds=[engine["rounds"] if d.diverged is None else d.diverged for d in done],
         diverged=[d.diverged for d in done],
         seconds=seconds,
-        settings=parameters(first.method),
+        settings=parameters(first.method) if is_dataclass(first.method) else {},
         tried=tried or [],
         ari=[_ari(d.records, r.data) for d, r in zip(done, todo, strict=True)],
     )
 
 
-def _mean_accuracy(records: Sequence[Records], runs: Sequence[Run]) -> float | None:
-    each = [
-        r.values["correct"][-1].sum() / run.data.test.counts.sum()
-        for r, run in zip(records, runs, strict=True)
-        if r.rounds
-    ]
-    return float(np.mean(each)) if each else None
-
-
 def _ari(records: Records, data: FederatedData) -> float | None:
-    if data.context is None or "context" not in records.values or not records.rounds:
+    if "context" not in records.values or not records.rounds:
         return None
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(data.context, records.values["context"][-1]))
+    return agreement(data.context, records.values["context"][-1])

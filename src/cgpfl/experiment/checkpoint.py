@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from cgpfl.engine.processes import is_first
+from cgpfl.engine.settings import UNSAID
 from cgpfl.engine.store import Store
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.records import Records
@@ -39,6 +40,14 @@ def arrays_tree(arrays: dict[str, np.ndarray], like: Any, where: Path) -> Any:
         return unnamed(arrays, like)
     except ValueError as error:
         raise CgpflError(f"checkpoint {where}: {error}") from error
+
+
+def check_same(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """A checkpoint must be of the run that its folder describes (see :func:`cgpfl.experiment.run.fingerprint`)."""
+    for name in now | before:
+        was, is_ = (of.get(name, UNSAID.get(name)) for of in (before, now))
+        if was != is_:
+            raise CgpflError(f"checkpoint {path}: was run with {name} = {was!r}, now {is_!r}; start a new run")
 
 
 class MethodFolder:
@@ -88,15 +97,14 @@ class MethodFolder:
             ) from error
 
     def exists(self) -> bool:
-        """Whether there is a checkpoint."""
         return (self.path / STATE).exists()
 
     def facts(self) -> dict[str, Any]:
         """The facts saved with the state."""
         return load_checkpoint(self.path / STATE)[1]
 
-    def load(self, like: Any) -> tuple[Any, dict[str, Any], Records]:
-        """The newest state, its facts and all records up to it.
+    def load(self, like: Any, what: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any], Records]:
+        """The newest state, its facts and all records up to it; it must be of the run ``what``, if that is said.
 
         Records of rounds after the state (the run was killed between the two) are removed: those rounds
         will be run and recorded again.
@@ -119,7 +127,10 @@ class MethodFolder:
             was, now = ('"host" or "disk"', '"device"') if self.store() == "host" else ('"device"', '"host" or "disk"')
             raise CgpflError(f"checkpoint {self.path}: was run with store = {was}, now {now}; use what it was")
         if not wanted:
-            return arrays_tree(arrays, like, self.path / STATE), facts, records
+            state = arrays_tree(arrays, like, self.path / STATE)
+            check_same(self.path, facts.get("run", {}), facts.get("run", {}) if what is None else what)
+            return state, facts, records
         self._load_clients(like.clients, facts["round"])
         state = arrays_tree(arrays, like._replace(clients=()), self.path / STATE)
+        check_same(self.path, facts.get("run", {}), facts.get("run", {}) if what is None else what)
         return state._replace(clients=like.clients), facts, records

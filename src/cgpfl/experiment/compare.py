@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import time
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,20 +12,18 @@ from typing import Any
 import numpy as np
 
 from cgpfl.algorithms import METHODS
-from cgpfl.data import FederatedData
-from cgpfl.engine import check_start
+from cgpfl.engine.drive import interrupts
 from cgpfl.engine.together import Run
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.batch import Batch, Done, as_runs, compiling, run_batch
 from cgpfl.experiment.compared import Compared, finish, load, save
-from cgpfl.experiment.config import Experiment, Named, from_dict, read_toml, to_toml
-from cgpfl.experiment.folder import RunFolder, parameters
-from cgpfl.experiment.run import Progress, checked, fingerprint, interrupts
+from cgpfl.experiment.config import Experiment, Named, config_of, from_dict, read_toml
+from cgpfl.experiment.events import EVENTS, Callback, Event, JsonLines, check_callbacks, opening, tell, told
+from cgpfl.experiment.experiment import Problem, Tell, build
+from cgpfl.experiment.run import checked, explain, fingerprint
 from cgpfl.experiment.table import Runs
 from cgpfl.experiment.tune import candidates, space
-from cgpfl.files import write
-from cgpfl.hyper import from_values, hyper
-from cgpfl.models import Model, as_model
+from cgpfl.hyperparameters import from_values, hyper, parameters, value_of
 
 ALWAYS = ("local", "fedavg")
 """Shown beside every result: without them a personalised number means nothing."""
@@ -43,44 +41,45 @@ class Comparing:
 
 
 def compare(
-    methods: Sequence[str | dict[str, Any]] | str = "all",
-    data: str | dict[str, Any] = "digits",
+    methods: Any = "all",
+    data: Any = "digits",
     split: str = "rotation",
-    model: str = "mlr",
+    model: Any = "mlr",
     *,
+    out: str | Path,
     seeds: int = 3,
     tune: int = 0,
     target: float = 0.0,
-    out: str | Path,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Tell | None = None,
+    callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> Compared:
-    """Compare ``methods`` on a named set and split; see ``cgpfl compare --help``.
+    """Compare ``methods`` over several seeds; see ``cgpfl compare --help``.
 
-    ``methods``: "all", or names; ``{"name": "ditto", "label": "stiff", "prox": 9.0}`` is a method with other settings.
-    ``data``: a set's name or a .npz file, or a dictionary with settings of ``[data]`` (source, split, clients, ...).
+    ``methods``: "all", or a list of names (``package.module:Name``, too), of objects, and of settings such as
+    ``{"name": "ditto", "label": "stiff", "prox": 9.0}``.
+    ``data``: a set's name or a .npz file (cut by ``split``), a dictionary with settings of ``[data]`` (source, split,
+    clients, ...), or your own: a :class:`~cgpfl.data.FederatedData` for all seeds, a list of them or a function of the
+    seed for one each. ``model``: as of :func:`cgpfl.run`.
     ``seeds`` runs of each; ``tune`` settings tried for each on validation samples (0 = as they are);
-    further settings are the experiment's (rounds, seed, participation, ...). ``out`` is the folder to create.
+    further settings are those of :func:`cgpfl.run` (rounds, seed, participation, devices, store, metrics, ...).
+    ``out`` is the folder to create; ``callbacks`` are called with every event.
     """
-    names = [methods] if isinstance(methods, str) else list(methods)
-    named: list[dict[str, Any]] = []
-    for m in names:
-        named += [m] if isinstance(m, dict) else [{"name": name} for name in chosen([m])]
-    values = {
-        "data": data if isinstance(data, dict) else {"source": data, "split": split},
-        "model": {"name": model},
-        "method": named,
-        "compare": {"seeds": seeds, "tune": tune, "target": target},
-        **settings,
-    }
-    return run_comparison(*from_config(values, "compare"), Path(out), on_progress)
+    listed = [methods] if isinstance(methods, str | dict) or not isinstance(methods, Sequence) else list(methods)
+    wanted = [one for m in listed for one in (chosen([m]) if isinstance(m, str) else [m])]
+    source = {"source": data, "split": split} if isinstance(data, str) else data
+    comparing = from_values(Comparing, {"seeds": seeds, "tune": tune, "target": target}, "compare: compare")
+    if isinstance(data, Sequence) and not isinstance(data, str) and len(data) != seeds:
+        raise CgpflError(f"data: {len(data)} federations for {seeds} seeds; give one a seed")
+    experiment = Experiment.of(wanted, source, model, settings, "compare")
+    return run_comparison(experiment, comparing, Path(out), on_progress, callbacks)
 
 
 def chosen(names: Sequence[str]) -> list[str]:
     """Method names, checked, with "all" replaced by all there are."""
     for name in names:
-        if name not in ("all", *METHODS):
-            raise CgpflError(f"no method {name!r}; there are {', '.join(METHODS)}, or all")
+        if name != "all":
+            METHODS.find(name)
     return [n for name in names for n in (METHODS if name == "all" else [name])]
 
 
@@ -96,20 +95,22 @@ def from_config(values: dict[str, Any], where: str) -> tuple[Experiment, Compari
 
 def completed(experiment: Experiment, comparing: Comparing) -> tuple[Experiment, list[str]]:
     """The experiment with what every comparison has, and notes on what was added."""
-    if experiment.devices not in ("auto", 1) or experiment.store not in ("auto", "device"):
-        raise CgpflError("devices, store: a comparison runs on one device, with everything on it; use cgpfl run")
     notes: list[str] = []
     methods, data = experiment.methods(), experiment.data
     missing = [name for name in ALWAYS if name not in methods]
     needy = [label for label, m in methods.items() if getattr(m, "needs_public", False)]
     kept = experiment.method
-    if needy and data.split == "own":
+    own = data.given is not None or data.source.endswith(".safetensors")
+    has = own and data.build(experiment.seed)
+    if needy and (data.split == "own" or own) and not (has and has.public is not None):
         kept = tuple(m for m in kept if m.label not in needy)
         notes.append(f"{', '.join(needy)} left out: no public samples in a split of one's own")
-    elif needy and not data.public:
+    elif needy and not own and not data.public:
         data = dataclasses.replace(data, public=PUBLIC)
         notes.append(f"{PUBLIC:.0%} of all samples are public, for {', '.join(needy)} (data.public)")
-    if comparing.tune and not data.validation:
+    if comparing.tune and has and has.validation is None:
+        raise CgpflError("tune: chooses on validation samples, and the data has none; give it some, for instance 0.2")
+    if comparing.tune and not own and not data.validation:
         data = dataclasses.replace(data, validation=VALIDATION)
         notes.append(f"{VALIDATION:.0%} of each client's samples are for validation (data.validation)")
     if missing:
@@ -122,24 +123,36 @@ def run_comparison(
     experiment: Experiment,
     comparing: Comparing,
     out: Path,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Tell | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Compared:
     """Compare the experiment's methods into the new folder ``out``. Everything is checked before it is created."""
+    check_callbacks(callbacks)
     experiment, notes = completed(experiment, comparing)
-    problem = _build(experiment, comparing)
-    folder = RunFolder.create(out)
-    config = experiment.complete(problem.data[0], parameters(problem.model.settings()))
-    config["compare"] = {**parameters(comparing), "notes": notes}
-    write(folder.path / "config.toml", to_toml(config).encode())
-    return _run(problem, folder.path, notes, on_progress)
+    comparison = _Comparison(build(experiment, _seeds(experiment, comparing)), comparing, notes, on_progress, callbacks)
+    comparison.problem.begin(out, compare={**parameters(comparing), "notes": notes})
+    return comparison.run(out)
 
 
-def resume_comparison(path: Path, on_progress: Callable[[Progress], None] | None = None) -> Compared:
-    """Continue a comparison from its folder: finished methods are kept."""
-    values = read_toml(path / "config.toml")
+def resume_comparison(
+    path: Path,
+    on_progress: Tell | None = None,
+    devices: int | str | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Compared:
+    """Continue a comparison from its folder: finished methods are kept, the one in the middle goes on there.
+
+    ``devices``: on another number of devices than before.
+    """
+    values = config_of(path) | ({} if devices is None else {"devices": devices})
     notes = list(values["compare"].get("notes", []))
     experiment, comparing = from_config(values, str(path / "config.toml"))
-    return _run(_build(experiment, comparing), path, notes, on_progress)
+    problem = build(experiment, _seeds(experiment, comparing))
+    return _Comparison(problem, comparing, notes, on_progress, callbacks).run(path)
+
+
+def _seeds(experiment: Experiment, comparing: Comparing) -> list[int]:
+    return [experiment.seed + i for i in range(comparing.seeds)]
 
 
 def is_comparison(path: Path) -> bool:
@@ -149,83 +162,94 @@ def is_comparison(path: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class _Problem:
-    experiment: Experiment
+class _Comparison:
+    problem: Problem
     comparing: Comparing
-    data: list[FederatedData]
-    """A federation a seed; the same object where the split has a seed of its own."""
-    model: Model
-    methods: dict[str, Any]
-
-    @property
-    def seeds(self) -> list[int]:
-        return [self.experiment.seed + i for i in range(self.comparing.seeds)]
+    notes: list[str]
+    on_progress: Tell | None
+    callbacks: Sequence[Callback]
 
     def fingerprint(self, label: str) -> dict[str, Any]:
         """What records must have been made with to belong here."""
-        run = fingerprint(self.methods[label], self.model, self.experiment)
-        splits = [d.digest for d in self.data]
-        return {**run, "seeds": self.seeds, "tune": self.comparing.tune, "data": splits}
+        problem = self.problem
+        run = fingerprint(problem.methods[label], problem.model, problem.experiment)
+        splits = [d.digest for d in problem.federations.values()]
+        return {**run, "seeds": list(problem.federations), "tune": self.comparing.tune, "data": splits}
+
+    def batch(self, label: str) -> Batch:
+        """All seeds of one method, and of every setting a search tries."""
+        problem, experiment, method = self.problem, self.problem.experiment, self.problem.methods[label]
+        settings = [method]
+        if self.comparing.tune:
+            settings = candidates(method, self.comparing.tune, lambda m: checked(m, problem.data, experiment))
+        todo = [Run(m, d, s) for m in settings for s, d in problem.federations.items()]
+        engine, place = experiment.engine(), experiment.place()
+        del engine["seed"]
+        together = place["devices"] in ("auto", 1) and place["store"] in ("auto", "device")
+        return Batch(label, todo, problem.model, engine, None if together else place)
+
+    def run(self, path: Path) -> Compared:
+        """Every method that has no file yet, then the table."""
+        problem, experiment, done = self.problem, self.problem.experiment, dict[str, Runs]()
+        (path / "methods").mkdir(exist_ok=True)
+        files = {label: path / "methods" / f"{label}.safetensors" for label in problem.methods}
+        batches = {label: self.batch(label) for label, file in files.items() if not file.exists()}
+        everyone: tuple[Callback, ...] = (JsonLines(path / EVENTS), *self.callbacks)
+        about = opening(path.resolve().name, experiment, problem.data, problem.model, problem.config)
+        with told(everyone, about) as listening, interrupts() as stop, compiling(list(batches.values())) as wait:
+            for i, (label, batch) in enumerate(batches.items()):
+                wait(i)
+                part = files[label].with_suffix(".part")
+                save(files[label], self._method(batch, part, listening, stop), self.fingerprint(label))
+                shutil.rmtree(part)
+        for label, file in files.items():
+            samples = [d.test.counts for d in problem.federations.values()]
+            done[label] = load(file, self.fingerprint(label), samples)
+        facts = {
+            "data": problem.data.summary(),
+            "model": problem.config["model"],
+            "seeds": list(problem.federations),
+            "rounds": experiment.rounds,
+        }
+        lost = [
+            lost_seeds(m, problem.methods[m], r) for m, r in done.items() if any(bad is not None for bad in r.diverged)
+        ]
+        return finish(path, done, facts, target=self.comparing.target, notes=self.notes, diverged=lost)
+
+    def _method(self, batch: Batch, part: Path, listening: tuple[Callback, ...], stop: Callable[[], bool]) -> Runs:
+        """The seeds of one method, with the best of the settings that were tried; ``part``: for its checkpoints."""
+        seeds, todo = len(self.problem.federations), list(batch.todo)
+        done = run_batch(
+            batch,
+            on_progress=self.on_progress,
+            stop=stop,
+            callbacks=listening,
+            folder=part,
+            what=self.fingerprint(batch.label),
+            save_every=self.problem.experiment.checkpoint_seconds,
+        )
+        best, tried = _choose([run.method for run in todo[::seeds]], todo, done, seeds)
+        kept = slice(best * seeds, (best + 1) * seeds)
+        runs = as_runs(batch._replace(todo=todo[kept]), done[kept], seconds=sum(d.seconds for d in done), tried=tried)
+        tell(listening, Event("ended", batch.label, max(runs.rounds), _entry(runs)))
+        return runs
 
 
-def _build(experiment: Experiment, comparing: Comparing) -> _Problem:
-    methods = experiment.methods()
-    seeds = [experiment.seed + i for i in range(comparing.seeds)]
-    if experiment.data.seed == "same":
-        data = [experiment.data.build(seed) for seed in seeds]
-    else:
-        data = [experiment.data.build(seeds[0])] * len(seeds)
-    model = as_model(experiment.model.name, data[0].shape, data[0].classes, **experiment.model.settings)
-    ready = {label: checked(m, data[0], experiment) for label, m in methods.items()}
-    check_start(ready.values(), data[0], model)
-    return _Problem(experiment, comparing, data, model, ready)
-
-
-def _run(problem: _Problem, path: Path, notes: list[str], on_progress: Callable[[Progress], None] | None) -> Compared:
-    runs: dict[str, Runs] = {}
-    (path / "methods").mkdir(exist_ok=True)
-    files = {label: path / "methods" / f"{label}.safetensors" for label in problem.methods}
-    missing = [label for label, file in files.items() if not file.exists()]
-    batches = {label: _batch(problem, label) for label in missing}
-    with interrupts() as stop, compiling(list(batches.values())) as wait:
-        for i, (label, batch) in enumerate(batches.items()):
-            wait(i)
-            save(files[label], _run_method(problem, batch, on_progress, stop), problem.fingerprint(label))
-    for label, file in files.items():
-        runs[label] = load(file, problem.fingerprint(label), [d.test.counts for d in problem.data])
-    experiment = problem.experiment
-    facts = {
-        "data": problem.data[0].summary(),
-        "model": {"name": experiment.model.name, **problem.model.settings()},
-        "seeds": problem.seeds,
-        "rounds": experiment.rounds,
+def _entry(runs: Runs) -> dict[str, Any]:
+    """What the event "ended" says: means over seeds, as an entry of summary.json."""
+    each = [s for s in runs.scores() if s is not None]
+    accuracy = {name: float(np.mean([s[name] for s in each])) for name in each[0]} if each else None
+    totals = [runs.cost.after(t, a) for t, a in zip(runs.rounds, runs.answers, strict=True)]
+    return {
+        "accuracy": accuracy,
+        "shared_accuracy": None,
+        "contexts": None,
+        "rounds": max(runs.rounds),
+        "diverged": next((bad for bad in runs.diverged if bad is not None), None),
+        **{name: round(float(np.mean([t[name] for t in totals]))) for name in totals[0]},
+        "seconds": round(runs.seconds, 3),
+        "notes": [],
     }
-    lost = [explain(m, problem.methods[m], r) for m, r in runs.items() if any(bad is not None for bad in r.diverged)]
-    return finish(path, runs, facts, target=problem.comparing.target, notes=notes, diverged=lost)
-
-
-def _batch(problem: _Problem, label: str) -> Batch:
-    """All seeds of one method, and of every setting a search tries."""
-    experiment, method = problem.experiment, problem.methods[label]
-    settings = [method]
-    if problem.comparing.tune:
-        settings = candidates(method, problem.comparing.tune, lambda m: checked(m, problem.data[0], experiment))
-    todo = [Run(m, d, s) for m in settings for d, s in zip(problem.data, problem.seeds, strict=True)]
-    engine = experiment.engine()
-    del engine["seed"]
-    return Batch(label, todo, problem.model, engine)
-
-
-def _run_method(
-    problem: _Problem, batch: Batch, on_progress: Callable[[Progress], None] | None, stop: Callable[[], bool]
-) -> Runs:
-    """The seeds of one method, with the best of the settings that were tried."""
-    began, seeds, todo = time.perf_counter(), len(problem.seeds), list(batch.todo)
-    done = run_batch(batch, on_progress=on_progress, stop=stop)
-    best, tried = _choose([run.method for run in todo[::seeds]], todo, done, seeds)
-    kept = slice(best * seeds, (best + 1) * seeds)
-    seconds = time.perf_counter() - began
-    return as_runs(batch._replace(todo=todo[kept]), done[kept], seconds=seconds, tried=tried)
 
 
 def _choose(settings: list[Any], todo: list[Run], done: list[Done], seeds: int) -> tuple[int, list[dict[str, Any]]]:
@@ -239,15 +263,14 @@ def _choose(settings: list[Any], todo: list[Run], done: list[Done], seeds: int) 
             assert run.data.validation is not None
             right = np.nan if end.diverged else end.records.values["validation_correct"][-1].sum()
             each.append(float(right / run.data.validation.counts.sum()))
-        values = {name: float(getattr(method, name)) for name in space(method)}
+        values = {name: float(value_of(method, name)) for name in space(method)}
         tried.append({**values, "validation_accuracy": float(np.mean(each))})
     found = np.array([t["validation_accuracy"] for t in tried])
     return int(np.argmax(np.where(np.isnan(found), -1.0, found))), tried
 
 
-def explain(label: str, method: Any, runs: Runs) -> str:
+def lost_seeds(label: str, method: Any, runs: Runs) -> str:
     """Which seeds of a method diverged, and why that may be."""
     lost = {seed: bad for seed, bad in zip(runs.seeds, runs.diverged, strict=True) if bad is not None}
     where = ", ".join(f"seed {seed} in round {bad}" for seed, bad in lost.items())
-    cause = method.likely_cause() if hasattr(method, "likely_cause") else "the rates are too high"
-    return f"{label}: diverged ({where}); likely cause: {cause}"
+    return explain(label, method, f"({where})")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ import pandas as pd
 
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import finite
-from cgpfl.experiment.notebook import as_html
 from cgpfl.experiment.records import Cost, Records, pull
-from cgpfl.experiment.table import Runs, cells, columns, default_target, legend, markdown, ranking
+from cgpfl.experiment.table import Runs, default_target, ranking, shown
 from cgpfl.files import load_arrays, save_arrays, write
+from cgpfl.tables import Table
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,12 @@ class Compared:
 
     def _repr_html_(self) -> str:
         """The table, for notebooks."""
-        seeds = max(len(of.seeds) for of in self.runs.values())
-        rows = [{str(k): v for k, v in row.items()} for row in self.table.to_dict("records")]
-        notes = [*self.notes, *self.diverged, *([legend(seeds)] if seeds > 1 else [])]
-        return as_html(columns(self.target), [cells(row, i == 0, seeds) for i, row in enumerate(rows)], notes)
+        table = self.shown("table")
+        return table.notebook([*self.notes, *self.diverged, *([table.note] if table.note else [])])
+
+    def shown(self, view: str) -> Table:
+        """The table as text (see :mod:`cgpfl.report.columns`)."""
+        return shown(self.table, view, self.target, max(len(of.seeds) for of in self.runs.values()))
 
 
 def save(file: Path, runs: Runs, made_with: dict[str, Any]) -> None:
@@ -91,7 +93,8 @@ def finish(
     target = target or default_target(runs)
     table = ranking(runs, target)
     write(path / "table.csv", table.to_csv(index=False).encode())
-    write(path / "table.md", markdown(table, target, len(facts["seeds"])).encode())
+    plain = replace(shown(table, "table", target, len(facts["seeds"])), strong=[])
+    write(path / "table.md", plain.markdown().encode())
     histories = [h for h in (r.history(pull(r.settings.get("prox", 0.0))) for r in runs.values()) if len(h)]
     history = pd.concat(histories, ignore_index=True) if histories else pd.DataFrame(columns=["round", "accuracy"])
     columns = ["method", "seed", *(c for c in history.columns if c not in ("method", "seed"))]
@@ -102,7 +105,10 @@ def finish(
         behind = {"each_seed": of.accuracy().tolist(), "k": of.contexts(), "ari": of.ari}
         behind |= {"settings": of.settings, "tried": of.tried}
         methods[of.label] = {**{k: v for k, v in row.items() if k != "method"}, **behind}
-    summary = {**facts, "target": target, "notes": notes, "methods": methods}
+    notes = notes + [line for of in runs.values() for line in of.undefined()]
+    measured = {m.name: m.about() for of in runs.values() for m in of.metrics()}
+    about = {"metrics": measured} if measured else {}
+    summary = {**facts, "target": target, "notes": notes, **about, "methods": methods}
     write(path / "summary.json", (json.dumps(finite(summary), indent=2, allow_nan=False) + "\n").encode())
     from cgpfl.report.comparison import draw
 

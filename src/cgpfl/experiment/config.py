@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cgpfl.algorithms import METHODS, get_method
+from cgpfl.algorithms.wrapper import seamed, unseamed
 from cgpfl.data import FederatedData, make_data
+from cgpfl.engine.settings import SEAMS, Settings
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.folder import parameters
-from cgpfl.experiment.run import Settings, check_label
-from cgpfl.hyper import from_values, hyper, validate
+from cgpfl.experiment.given import (
+    PER_SEED,
+    SAMPLES,
+    GivenData,
+    a_method,
+    data_section,
+    is_data,
+    label_of,
+    method_section,
+    model_section,
+)
+from cgpfl.experiment.run import check_label
+from cgpfl.hyperparameters import from_values, hyper, parameters, validate
+from cgpfl.metrics import chosen, name_of
+from cgpfl.models import Functions, Model, as_model
 
 DEFAULT_METHODS = ("local", "fedavg", "pfedme", "cgpfl", "cgpfl-heur", "cgpfl-auto")
 
@@ -37,12 +53,35 @@ class DataConfig:
     public: float = hyper(0.0, "share of all samples that everybody has, for dapper and fedmd", low=0, high=0.99)
     seed: int | str = hyper("same", 'seed of the split; "same" = the experiment\'s', kind=int, low=0, words=("same",))
 
-    def build(self, seed: int) -> FederatedData:
-        """The federation, split with its own seed or the experiment's."""
-        values = dataclasses.asdict(self)
-        source, split = values.pop("source"), values.pop("split")
-        own = values.pop("seed")
+    given: GivenData | None = field(default=None, repr=False, compare=False)
+    """What was given in Python instead."""
+
+    def build(self, seed: int, place: int = 0) -> FederatedData:
+        """The federation of a seed, the ``place``-th of a comparison's: split with its own seed or that one."""
+        if self.given is not None:
+            return self.given.of(seed, place)
+        if self.source.endswith(".safetensors"):
+            return FederatedData.load(Path(self.source.format(seed=seed)))
+        values = parameters(self)
+        source, split, own = (values.pop(name) for name in ("source", "split", "seed"))
+        del values["given"]
         return make_data(source, split, seed=seed if own == "same" else own, **values)
+
+    def federations(self, seeds: Sequence[int]) -> dict[int, FederatedData]:
+        """One a seed; the same object where the split has a seed of its own."""
+        if self.seed == "same":
+            return {seed: self.build(seed, place) for place, seed in enumerate(seeds)}
+        return dict.fromkeys(seeds, self.build(seeds[0]))
+
+    def section(self, federations: dict[int, FederatedData]) -> dict[str, Any]:
+        """As it is written down."""
+        values = parameters(self) | {"clients": next(iter(federations.values())).clients}
+        del values["given"]
+        if self.given is not None:
+            values |= data_section(federations)
+        if values["source"].endswith((".npz", ".safetensors")) and values["source"] not in (SAMPLES, PER_SEED):
+            values["source"] = str(Path(values["source"]).resolve())
+        return values
 
 
 @dataclass(frozen=True)
@@ -52,6 +91,8 @@ class Named:
     name: str
     label: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
+    given: Any = field(default=None, repr=False, compare=False)
+    """The object itself, where there is one already."""
 
     @classmethod
     def parse(cls, values: Any, where: str) -> Named:
@@ -62,7 +103,29 @@ class Named:
         name, label = rest.pop("name", None), rest.pop("label", "")
         if not isinstance(name, str) or not isinstance(label, str):
             raise CgpflError(f"{where}: needs a name" if name is None else f"{where}: name and label must be text")
-        return cls(name, label or name, rest)
+        if "python" in rest:
+            raise CgpflError(f"{where}: {name}: was given in Python: {rest['python']}")
+        return cls(name, label or label_in(name), rest)
+
+    @classmethod
+    def method(cls, thing: Any, label: str = "", where: str = "method") -> Named:
+        """A method from its name, a table with a name and settings, a class or an object."""
+        if isinstance(thing, str):
+            thing = {"name": thing}
+        if isinstance(thing, dict):
+            found = cls.parse(thing, where)
+            return dataclasses.replace(
+                found, label=label or found.label, given=a_method(get_method(found.name, found.settings))
+            )
+        built = a_method(thing)
+        return cls("", label or label_of(built), given=built)
+
+
+def label_in(name: str) -> str:
+    """The label of a method where none is given: its name, of ``package.module:MyMethod`` my-method."""
+    if ":" not in name:
+        return name
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name.rpartition(":")[2].rpartition(".")[2]).lower()
 
 
 @dataclass(frozen=True)
@@ -83,26 +146,53 @@ class Experiment(Settings):
             if m.label in built:
                 raise CgpflError(f"method: {m.label!r} is there twice; give each a label of its own")
             check_label(m.label)
-            built[m.label] = get_method(m.name, m.settings)
+            own = get_method(m.name, m.settings) if m.given is None else m.given
+            built[m.label] = seamed(own, self.seams())
         return built
 
-    def complete(self, data: FederatedData, model_settings: dict[str, Any]) -> dict[str, Any]:
+    def make_model(self, data: FederatedData) -> Model:
+        """The model for this data."""
+        wanted = self.model.name if self.model.given is None else self.model.given
+        return as_model(wanted, data.shape, data.classes, **self.model.settings)
+
+    def complete(self, federations: dict[int, FederatedData], model: Model) -> dict[str, Any]:
         """Every setting with every default written out, so that it re-runs whatever defaults become."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata}
-        section = dataclasses.asdict(self.data) | {"clients": data.clients}
-        if self.data.source.endswith(".npz"):
-            section["source"] = str(Path(self.data.source).resolve())
-        methods = [
-            {"name": m.name, "label": m.label, **parameters(method)}
-            for m, method in zip(self.method, self.methods().values(), strict=True)
-        ]
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata and f.name not in SEAMS}
+        rules = Settings(**{name: getattr(self, name) for name in SEAMS})
+        values |= {name: value for name, value in parameters(rules).items() if name in self.seams()}
+        own = self.model.settings if isinstance(model, Functions) else parameters(model.settings())
+        named = {"name": self.model.name, **own}
+        pairs = zip(self.method, self.methods().values(), strict=True)
+        methods = [{"name": "", "label": m.label, **method_section(m.name, unseamed(built))} for m, built in pairs]
         return {
             **values,
             **self.engine(),
-            "data": section,
-            "model": {"name": self.model.name, **model_settings},
+            "data": self.data.section(federations),
+            "model": named if self.model.given is None else model_section(self.model.given, model),
             "method": methods,
         }
+
+    @classmethod
+    def of(
+        cls, methods: Sequence[Any], data: Any, model: Any, settings: dict[str, Any], where: str, label: str = ""
+    ) -> Experiment:
+        """From names and objects alike, as :func:`cgpfl.run` and :func:`cgpfl.compare` take them."""
+        named = tuple(Named.method(m, label, f"{where}: method {i + 1}") for i, m in enumerate(methods))
+        if "metrics" in settings:
+            settings = settings | {"metrics": [name_of(m) for m in settings["metrics"]]}
+        values = {**settings, "model": {"name": model}} if isinstance(model, str) else dict(settings)
+        if isinstance(data, str | dict):
+            values["data"] = {"source": data} if isinstance(data, str) else data
+        experiment = from_dict(values, where, named)
+        if not isinstance(model, str):
+            experiment = dataclasses.replace(experiment, model=Named("", given=model))
+        if not isinstance(data, str | dict):
+            if not is_data(data):
+                raise CgpflError(f"data: {type(data).__name__} is no FederatedData, name or .npz file")
+            given = GivenData(data)
+            seed: int | str = 0 if given.is_one else "same"
+            experiment = dataclasses.replace(experiment, data=DataConfig(seed=seed, given=given))
+        return experiment
 
 
 def to_toml(values: dict[str, Any]) -> str:
@@ -112,11 +202,13 @@ def to_toml(values: dict[str, Any]) -> str:
     return tomli_w.dumps(values)
 
 
-def from_dict(values: dict[str, Any], where: str) -> Experiment:
-    """A checked experiment from nested values; ``where`` names their origin in errors."""
+def from_dict(values: dict[str, Any], where: str, methods: tuple[Named, ...] = ()) -> Experiment:
+    """A checked experiment from nested values, and perhaps ``methods``; ``where`` names their origin in errors."""
     rest = dict(values)
-    sections: dict[str, Any] = {}
+    sections: dict[str, Any] = {"method": methods} if methods else {}
     if "data" in rest:
+        if isinstance(rest["data"], dict) and "python" in rest["data"]:
+            raise CgpflError(f"{where}: data: {rest['data']['python']}")
         sections["data"] = from_values(DataConfig, rest.pop("data"), f"{where}: data")
     if "model" in rest:
         model = rest.pop("model")
@@ -126,25 +218,49 @@ def from_dict(values: dict[str, Any], where: str) -> Experiment:
             model = {"name": "mlr", **model}
         sections["model"] = Named.parse(model, f"{where}: model")
     if "method" in rest:
-        methods = rest.pop("method")
-        if not isinstance(methods, list):
-            raise CgpflError(f"{where}: method: must be sections [[method]], got {methods!r}")
-        sections["method"] = tuple(Named.parse(m, f"{where}: method {i + 1}") for i, m in enumerate(methods))
+        listed = rest.pop("method")
+        if not isinstance(listed, list):
+            raise CgpflError(f"{where}: method: must be sections [[method]], got {listed!r}")
+        parsed = [Named.parse(m, f"{where}: method {i + 1}") for i, m in enumerate(listed)]
+        sections["method"] = tuple(dataclasses.replace(m, given=get_method(m.name, m.settings)) for m in parsed)
     experiment = dataclasses.replace(from_values(Experiment, rest, where), **sections)
     validate(experiment, where)
+    chosen(experiment.metrics)
     experiment.methods()
     return experiment
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file."""
+    """The content of a TOML file; samples that a run folder keeps are found beside it."""
     try:
-        return tomllib.loads(path.read_text())
+        values = tomllib.loads(path.read_text())
     except FileNotFoundError as error:
         raise CgpflError(f"config {path}: no such file") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = " ".join(str(error).split())
         raise CgpflError(f"config {path}: not valid TOML: {reason}") from error
+    data = values.get("data")
+    if isinstance(data, dict) and data.get("source") in (SAMPLES, PER_SEED):
+        data["source"] = str(path.parent / data["source"])
+    return values
+
+
+def read_experiment(path: Path, **changes: Any) -> Experiment:
+    """The experiment of a run folder, which must be a run's; with other values for some settings."""
+    values = config_of(path)
+    if "compare" in values:
+        raise CgpflError(f"run {path}: is a comparison, which keeps no models; use the folder of a cgpfl run")
+    values.pop("deploy", None)  # what real nodes agreed on is in the summary, too
+    return from_dict(values | changes, str(path / "config.toml"))
+
+
+def config_of(path: Path) -> dict[str, Any]:
+    """The configuration in a run folder."""
+    if not path.is_dir():
+        raise CgpflError(f"run {path}: no such folder")
+    if not (path / "config.toml").exists():
+        raise CgpflError(f"run {path}: has no config.toml; is it a run folder of an earlier version, made in Python?")
+    return read_toml(path / "config.toml")
 
 
 def parse_value(text: str) -> Any:
@@ -156,9 +272,12 @@ def parse_value(text: str) -> Any:
 
 
 def apply_setting(values: dict[str, Any], setting: str) -> None:
-    """Put ``key=value`` into nested values: ``rounds=9``, ``data.clients=20``, ``cgpfl.prox=5``."""
+    """Put ``key=value`` into nested values: ``rounds=9``, ``data.clients=20``, ``cgpfl.prox=5``, ``a.method.prox=3``.
+
+    What follows a method's label may go on into its components, as in ``fedavg.descent.momentum=0.9``.
+    """
     key, equals, text = setting.partition("=")
-    section, dot, name = key.strip().rpartition(".")
+    section, dot, name = _section(key.strip(), values)
     if not equals or not name or (dot and not section):
         raise CgpflError(f"--set {setting}: must be key=value, section.key=value or method.key=value")
     value = parse_value(text.strip())
@@ -171,12 +290,45 @@ def apply_setting(values: dict[str, Any], setting: str) -> None:
     if section in ("data", "model"):
         values.setdefault(section, {})[name] = value
         return
+    if section in SEAMS:
+        values[section] = _within(section, values.get(section), name, value)
+        return
     methods = [m for m in values["method"] if isinstance(m, dict)]
-    targets = [m for m in methods if section in (m.get("name"), m.get("label"))]
+    targets = [m for m in methods if section in _names(m)]
     if not targets:
-        chosen = ", ".join(str(m.get("label") or m.get("name")) for m in methods)
+        chosen = ", ".join(_names(m)[0] for m in methods)
         raise CgpflError(
             f"--set {setting}: no method {section!r} in this run; it has {chosen}, and sections data, model"
         )
     for target in targets:
         target[name] = value
+
+
+def _names(method: dict[str, Any]) -> list[str]:
+    """By what a method of a configuration may be called: its label, its name."""
+    name = str(method.get("name", ""))
+    return [str(method.get("label") or label_in(name)), name]
+
+
+def _section(key: str, values: dict[str, Any]) -> tuple[str, str, str]:
+    """A key as (section, dot, name): the longest label of a method that it begins with, else its first word."""
+    labels = [label for m in values.get("method", []) if isinstance(m, dict) for label in _names(m)]
+    fitting = [label for label in labels if key.startswith(f"{label}.")]
+    if fitting:
+        label = max(fitting, key=len)
+        return label, ".", key[len(label) + 1 :]
+    return (key.partition(".")[0], ".", key.partition(".")[2]) if "." in key else ("", "", key)
+
+
+def _within(section: str, there: Any, name: str, value: Any) -> Any:
+    """A rule of rounds with one setting changed: ``outgoing.clip.norm=1`` changes, or adds, the clip."""
+    component, _, rest = name.rpartition(".")
+    if section != "outgoing":
+        table = {"name": there} if isinstance(there, str) else dict(there or {})
+        return {**table, name: value}
+    tables = [{"name": one} if isinstance(one, str) else dict(one) for one in there or []]
+    found = next((one for one in tables if one["name"] == component), None)
+    if found is None:
+        tables.append(found := {"name": component})
+    found[rest] = value
+    return tables

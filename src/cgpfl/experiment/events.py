@@ -2,9 +2,10 @@
 
 A callback is any function of one :class:`Event`. The kinds, in the order in which they come:
 
-    opened      the run begins; values: name, seed, rounds, data, model, config (where there is one)
+    opened      the run begins; values: name, seed, rounds, data, model, metrics, config (where there is one)
     started     a method begins, or goes on after ``round``; values: rounds, settings
-    evaluated   ``round`` was evaluated; values: its row of history.csv, ari and seconds
+    evaluated   ``round`` was evaluated; values: its row of history.csv, ari and seconds (of a comparison's seeds, and
+                of the settings that a search tries, the means)
     ended       a method is done; values: its entry in summary.json
     closed      the run is over; values: state ("finished" or "stopped"); the last event, whatever happened
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,11 +27,10 @@ from cgpfl.engine.processes import is_first
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import finite, parameters
 from cgpfl.experiment.records import Cost, Records, pull
+from cgpfl.metrics import agreement, measured
 
 if TYPE_CHECKING:
     from cgpfl.data import FederatedData
-    from cgpfl.engine import Engine
-    from cgpfl.experiment.result import Result
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ def opening(
     """The values of the event "opened"."""
     about = {"name": name, "seed": settings.seed, "rounds": settings.rounds, "data": data.summary()}
     named = {"name": type(model).__name__.lower(), **parameters(model.settings())}
-    return {**about, "model": named, **({} if config is None else {"config": config})}
+    more = {m.name: m.about() for m in measured(settings.metrics)}
+    return {**about, "model": named, "metrics": more, **({} if config is None else {"config": config})}
 
 
 class JsonLines:
@@ -120,39 +121,46 @@ def tell(callbacks: Iterable[Callback], event: Event) -> None:
 
 
 class Teller:
-    """Tells callbacks what one method does. Without callbacks it costs nothing."""
+    """Tells callbacks what one method does, in one run or in several at once. Without callbacks it costs nothing."""
 
     def __init__(
-        self, callbacks: tuple[Callback, ...], label: str, method: Any, data: FederatedData, simulation: Engine
+        self, callbacks: tuple[Callback, ...], label: str, runs: Sequence[tuple[Any, FederatedData]], engine: Any
     ) -> None:
-        self.callbacks, self.label, self.method, self.data = callbacks, label, method, data
-        self.cost = Cost.of(simulation) if callbacks else None
+        """``runs``: the method and the data of each."""
+        self.callbacks, self.label, self.runs = callbacks, label, runs
+        self.cost = Cost.of(engine) if callbacks else None
 
     def started(self, t: int, rounds: int) -> None:
         """The method begins after ``t`` rounds of an earlier run, or 0."""
-        settings = parameters(self.method) if dataclasses.is_dataclass(self.method) else {}
+        method = self.runs[0][0]
+        settings = parameters(method) if dataclasses.is_dataclass(method) else {}
         tell(self.callbacks, Event("started", self.label, t, {"rounds": rounds, "settings": settings}))
 
-    def evaluated(self, records: Records, new: int, seconds: float) -> None:
-        """The last ``new`` records are new."""
+    def evaluated(self, each: Sequence[Records], rounds: Sequence[int], seconds: float) -> None:
+        """These rounds were evaluated; of several runs the means are told."""
         if self.cost is None:
             return
-        prox = pull(getattr(self.method, "prox", 0.0))
-        for e in range(len(records.rounds) - new, len(records.rounds)):
-            row = records.row(e, self.data.test.counts, prox, self.cost)
-            if "context" in records.values and self.data.context is not None:
-                row["ari"] = agreement(self.data.context, records.values["context"][e])
-            round_ = row.pop("round")
-            tell(self.callbacks, Event("evaluated", self.label, round_, {**row, "seconds": round(seconds, 3)}))
+        for t in rounds:
+            rows = [self._row(*run, of, t) for run, of in zip(self.runs, each, strict=True) if t in of.rounds]
+            if rows:
+                values = rows[0] if len(rows) == 1 else {k: _mean([r[k] for r in rows if k in r]) for k in rows[0]}
+                tell(self.callbacks, Event("evaluated", self.label, t, {**values, "seconds": round(seconds, 3)}))
 
-    def ended(self, result: Result) -> None:
+    def _row(self, method: Any, data: FederatedData, records: Records, t: int) -> dict[str, Any]:
+        assert self.cost is not None
+        e = records.rounds.index(t)
+        row = records.row(e, data.test.counts, pull(getattr(method, "prox", 0.0)), self.cost)
+        if "context" in records.values and data.context is not None:
+            row["ari"] = agreement(data.context, records.values["context"][e])
+        del row["round"]
+        return row
+
+    def ended(self, rounds: int, summary: Callable[[], dict[str, Any]]) -> None:
         """The method is done, or diverged."""
         if self.callbacks:
-            tell(self.callbacks, Event("ended", self.label, result.rounds, result.summary()))
+            tell(self.callbacks, Event("ended", self.label, rounds, summary()))
 
 
-def agreement(truth: np.ndarray, found: np.ndarray) -> float:
-    """Adjusted Rand index of two partitions: 1 = the same, 0 = chance."""
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(truth, found))
+def _mean(values: Sequence[Any]) -> float | None:
+    known = [v for v in values if v is not None]
+    return float(np.mean(known)) if known else None

@@ -1,25 +1,74 @@
-"""Run an experiment: every method of a configuration into one run folder."""
+"""The orchestrator: from an experiment, however it was given, to a run folder and results.
+
+The command line's ``cgpfl run`` and Python's :func:`run` are the same path; :mod:`cgpfl.experiment.compare` begins as
+they do and runs the seeds of each method together.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from cgpfl.data import FederatedData
 from cgpfl.engine import check_start
+from cgpfl.engine.drive import interrupts
+from cgpfl.engine.placement import check_place
 from cgpfl.engine.processes import agree, by_the_first, watched
-from cgpfl.engine.where import check_place
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.config import Experiment, from_dict, read_toml, to_toml
+from cgpfl.experiment.config import Experiment, config_of, read_experiment, to_toml
 from cgpfl.experiment.events import EVENTS, Callback, JsonLines, check_callbacks, opening, told
-from cgpfl.experiment.folder import RunFolder, parameters
+from cgpfl.experiment.folder import RunFolder
+from cgpfl.experiment.given import keep_samples
 from cgpfl.experiment.result import Outcome, Result
-from cgpfl.experiment.run import Progress, checked, interrupts, run_method
+from cgpfl.experiment.run import Progress, checked, run_method
 from cgpfl.files import write
-from cgpfl.models import Model, as_model
+from cgpfl.models import Model
+
+Tell = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An experiment with its parts built, each once, and checked against each other."""
+
+    experiment: Experiment
+    federations: dict[int, FederatedData]
+    """By seed."""
+    model: Model
+    methods: dict[str, Any]
+    """By label, under the rules of their rounds."""
+
+    @property
+    def data(self) -> FederatedData:
+        """The first seed's."""
+        return next(iter(self.federations.values()))
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """Everything, written out."""
+        return self.experiment.complete(self.federations, self.model)
+
+    def begin(self, out: Path, **more: Any) -> RunFolder:
+        """A new folder with ``config.toml``, ``more`` sections in it, and what else it takes to go on from there."""
+        folder = RunFolder.create(out)
+        keep_samples(out, self.config["data"], self.federations)
+        write(out / "config.toml", to_toml({**self.config, **more}).encode())
+        return folder
+
+
+def build(experiment: Experiment, seeds: Sequence[int] = ()) -> Problem:
+    """Data, model and methods, everything checked against everything."""
+    check_place(experiment.devices, experiment.store)
+    methods = experiment.methods()
+    federations = experiment.data.federations(seeds or [experiment.seed])
+    first = next(iter(federations.values()))
+    model = experiment.make_model(first)
+    ready = {label: checked(method, first, experiment) for label, method in methods.items()}
+    check_start(ready.values(), first, model)
+    return Problem(experiment, federations, model, ready)
 
 
 @dataclass(frozen=True)
@@ -33,99 +82,132 @@ class Finished:
 
     def result(self, label: str) -> Result:
         """Everything of one method, with its models, read from the folder."""
-        from cgpfl.experiment.opened import load_result
+        from cgpfl.experiment.reload import load_result
 
         return load_result(self.folder, label)
 
 
-def run_experiment(
-    experiment: Experiment,
-    out: Path,
-    on_progress: Callable[[Progress], None] | None = None,
+def run(
+    method: Any,
+    data: FederatedData | str | dict[str, Any] = "digits",
+    model: Any = "mlr",
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    on_progress: Tell | None = None,
     callbacks: Sequence[Callback] = (),
+    label: str | None = None,
+    **settings: Any,
+) -> Result:
+    """Run ``method`` on ``data`` and return its :class:`Result`.
+
+    ``method``: an object of the contract, or a method's name. ``data``: a federation, a data set's name, a .npz file,
+    or a dictionary with settings of ``[data]``. ``model``: "mlr", "dnn", "cnn", a :class:`~cgpfl.models.Model`, a flax
+    module or a pair (init, apply). Names may be ``package.module:Name``. ``settings`` are those of
+    :class:`~cgpfl.engine.settings.Settings`: ``rounds`` (200) and ``seed`` (0).
+    ``eval_every``: rounds between evaluations (0 = about 100 in the run; the last is always evaluated).
+    ``participation``: share of the clients asked in a round. ``dropout``: chance that one asked does not
+    answer. ``clients_per_block``: clients computed at once (0 = what fits). ``devices``: how many share the
+    clients, "all", or "auto": one, or a CPU's cores if that is faster. ``store``: where personal states are
+    between rounds: "device", "host", "disk" (a file in ``out``), or "auto". ``precision``: of the clients'
+    matrix products, "float32", "tf32", "bfloat16", or "default": JAX's own. ``metrics``: what is measured, by name or
+    yours (see :func:`cgpfl.metrics.get_metric`). ``sampler``: who is asked; ``outgoing``: what becomes of updates
+    before they leave a client; ``mean``: how uploads become a mean (:mod:`cgpfl.rounds`).
+    ``out``: a run folder, with checkpoints, for ``cgpfl resume``, ``report``, ``export``, …; with ``resume=True`` a run
+    there is continued. ``on_progress`` is called after every block; ``callbacks`` with every
+    :class:`~cgpfl.experiment.events.Event`.
+
+    >>> import cgpfl
+    >>> data = cgpfl.make_data("digits", "rotation", seed=0)
+    >>> result = cgpfl.run(cgpfl.CGPFL(contexts="auto"), data, rounds=50, seed=0)
+    >>> result.contexts.k
+    4
+    """
+    problem = build(Experiment.of([method], data, model, settings, "run", label or ""))
+    check_callbacks(callbacks)
+    kept: list[Result] = []
+    if out is None:
+        _perform(problem, None, on_progress, callbacks, kept.append)
+        return replace(kept[0], problem=problem)
+    folder, there = RunFolder(Path(out)), resume and Path(out).exists()
+    agree("run", f"{problem.config} {problem.data.digest}")
+    others = [one for one in folder.labels() if one not in problem.methods] if there else []
+    if others:
+        raise CgpflError(f"run {folder.path}: holds {', '.join(others)}; resume with label={others[0]!r}")
+    by_the_first(lambda: folder.check_split(problem.data) if there else problem.begin(folder.path))
+    _perform(problem, folder, on_progress, callbacks, kept.append)
+    return replace(kept[0], problem=problem)
+
+
+def run_experiment(
+    experiment: Experiment, out: Path, on_progress: Tell | None = None, callbacks: Sequence[Callback] = ()
 ) -> Finished:
     """Run every method into the new folder ``out``. Everything is checked before it is created.
 
     ``callbacks`` are called with every :class:`~cgpfl.experiment.events.Event`.
     """
     check_callbacks(callbacks)
-    data, model, methods = build(experiment)
-
-    def begin() -> None:
-        RunFolder.create(out)
-        write(out / "config.toml", to_toml(experiment.complete(data, parameters(model.settings()))).encode())
-
+    problem = build(experiment)
     with watched(lambda: f"run {out}", "see what it says"):
-        agree("run", f"{experiment} {data.digest}")
-        by_the_first(begin)
-        return _run(experiment, RunFolder(out), data, model, methods, on_progress, callbacks)
+        agree("run", f"{problem.config} {problem.data.digest}")
+        by_the_first(lambda: problem.begin(out))
+        return _perform(problem, RunFolder(out), on_progress, callbacks)
 
 
 def resume_experiment(
-    path: Path,
-    on_progress: Callable[[Progress], None] | None = None,
-    devices: int | str | None = None,
-    callbacks: Sequence[Callback] = (),
+    path: Path, on_progress: Tell | None = None, devices: int | str | None = None, callbacks: Sequence[Callback] = ()
 ) -> Finished:
     """Continue a run from its folder: finished methods are kept, the others go on where they were.
 
     ``devices``: on another number of devices than before.
     """
-    folder = RunFolder.open(path)
-    if not (path / "config.toml").exists():
-        raise CgpflError(f"run {path}: has no config.toml; a run made in Python is continued there, with resume=True")
-    if "deploy" in read_toml(path / "config.toml"):
+    if "deploy" in config_of(path):
         raise CgpflError(f"run {path}: is of a deployment; it goes on by: cgpfl deploy run APP --out {path}")
-    values = read_toml(path / "config.toml") | ({} if devices is None else {"devices": devices})
-    experiment = from_dict(values, str(path / "config.toml"))
-    data, model, methods = build(experiment)
+    problem = build(read_experiment(path, **({} if devices is None else {"devices": devices})))
     with watched(lambda: f"run {path}", "see what it says"):
-        agree("run", f"{experiment} {data.digest}")
-        return _run(experiment, folder, data, model, methods, on_progress, callbacks)
+        agree("run", f"{problem.config} {problem.data.digest}")
+        return _perform(problem, RunFolder(path), on_progress, callbacks)
 
 
-def build(experiment: Experiment) -> tuple[FederatedData, Model, dict[str, Any]]:
-    """Data, model and methods, everything checked against everything."""
-    methods = experiment.methods()
-    check_place(experiment.devices, experiment.store)
-    data = experiment.data.build(experiment.seed)
-    model = as_model(experiment.model.name, data.shape, data.classes, **experiment.model.settings)
-    ready = {label: checked(method, data, experiment) for label, method in methods.items()}
-    check_start(ready.values(), data, model)
-    return data, model, ready
-
-
-def _run(
-    experiment: Experiment,
-    folder: RunFolder,
-    data: FederatedData,
-    model: Model,
-    methods: dict[str, Any],
-    on_progress: Callable[[Progress], None] | None,
+def _perform(
+    problem: Problem,
+    folder: RunFolder | None,
+    on_progress: Tell | None,
     callbacks: Sequence[Callback],
+    keep: Callable[[Result], None] = lambda result: None,
 ) -> Finished:
-    by_the_first(lambda: folder.write_split(data))
-    results: list[Outcome] = []
+    """Every method in turn, from its checkpoint where there is one, and the folder's tables at the end."""
+    experiment, data, results = problem.experiment, problem.data, list[Outcome]()
     summary: dict[str, Any] = {}
-    config = experiment.complete(data, parameters(model.settings()))
-    everyone: tuple[Callback, ...] = (JsonLines(folder.path / EVENTS), *callbacks)
-    with told(everyone, opening(folder.path.resolve().name, experiment, data, model, config)) as listening:
+    everyone, name, config = tuple(callbacks), next(iter(problem.methods)), None
+    if folder is not None:
+        by_the_first(partial(folder.write_split, data))
+        everyone, name = (JsonLines(folder.path / EVENTS), *callbacks), folder.path.resolve().name
+        config = problem.config
+    with told(everyone, opening(name, experiment, data, problem.model, config)) as listening:
         with interrupts() as stop:
-            for label, method in methods.items():
+            for label, method in problem.methods.items():
                 result = run_method(
                     method,
                     data,
-                    model,
+                    problem.model,
                     experiment,
                     label=label,
-                    folder=folder.method(label),
+                    folder=None if folder is None else folder.method(label),
                     on_progress=on_progress,
                     callbacks=listening,
                     stop=stop,
                     checkpoint_seconds=experiment.checkpoint_seconds,
                 )
-                by_the_first(partial(folder.save_models, result))
-                results.append(result.outcome())
+                if folder is not None:
+                    by_the_first(partial(folder.save_models, result))
+                    results.append(result.outcome())
+                keep(result)
                 del result  # its personal states and samples make room for the next method's
-        by_the_first(lambda: summary.update(folder.finish(results)))
-    return Finished(folder.path, results, summary)
+        if folder is not None:
+            by_the_first(partial(_finish, folder, results, summary))
+    return Finished(Path() if folder is None else folder.path, results, summary)
+
+
+def _finish(folder: RunFolder, results: list[Outcome], summary: dict[str, Any]) -> None:
+    summary |= folder.finish(results)

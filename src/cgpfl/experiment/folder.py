@@ -2,7 +2,7 @@
 
 config.toml        complete and re-runnable
 split.txt          hash of samples, labels and tables
-federation.safetensors   who holds which labels (see facts.py)
+federation.safetensors   who holds which labels (see artifacts.py)
 events.jsonl       what happened, as it happened (see events.py)
 metrics.parquet    one row a method, client and evaluated round (of very many some rounds, the last among them)
 history.csv        one row a method and evaluated round
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +23,12 @@ import pandas as pd
 
 from cgpfl.data import FederatedData
 from cgpfl.errors import CgpflError
-from cgpfl.experiment import facts
+from cgpfl.experiment import artifacts
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.notes import against
 from cgpfl.files import save_arrays, write
+from cgpfl.hyperparameters import parameters as parameters
+from cgpfl.metrics import METRICS
 
 if TYPE_CHECKING:
     from cgpfl.experiment.result import Outcome, Result
@@ -48,13 +49,6 @@ class RunFolder:
             path.mkdir(parents=True)
         except OSError as error:
             raise CgpflError(f"out {path}: cannot be created: {error.strerror or error}") from error
-        return cls(path)
-
-    @classmethod
-    def open(cls, path: Path) -> RunFolder:
-        """An existing run folder."""
-        if not path.is_dir():
-            raise CgpflError(f"run {path}: no such folder")
         return cls(path)
 
     def method(self, label: str) -> MethodFolder:
@@ -78,16 +72,16 @@ class RunFolder:
         """Note which problem this is; refuse to mix two in one folder."""
         self.check_split(data)
         write(self.path / "split.txt", (data.digest + "\n").encode())
-        save_arrays(self.path / "federation.safetensors", facts.federation(data), {})
+        save_arrays(self.path / "federation.safetensors", artifacts.federation(data), {})
 
-    def save_result(self, result: Result) -> None:
-        """State and records of a run that was made in memory."""
-        about = {"round": result.rounds, "records": len(result.records.rounds), "seconds": result.seconds, "run": {}}
+    def save_result(self, result: Result, run: dict[str, Any]) -> None:
+        """State and records of a run that was made in memory; ``run``: its fingerprint."""
+        about = {"round": result.rounds, "records": len(result.records.rounds), "seconds": result.seconds, "run": run}
         self.method(result.label).save(result.state, about, result.records)
 
     def save_models(self, result: Result) -> None:
-        """Note where a method's models are, for its report (see facts.py)."""
-        if (found := facts.models(result)) is not None:
+        """Note where a method's models are, for its report (see artifacts.py)."""
+        if (found := artifacts.models(result)) is not None:
             save_arrays(self.method(result.label).path / "models.safetensors", *found)
 
     def finish(self, results: Sequence[Outcome]) -> dict[str, Any]:
@@ -112,7 +106,7 @@ class RunFolder:
 
 def summarise(results: Sequence[Outcome]) -> dict[str, Any]:
     """The content of ``summary.json``."""
-    data = results[0].data
+    data, measured = results[0].data, dict.fromkeys(name for r in results for name in r.summary.get("metrics", {}))
     return {
         "methods": {
             r.label: finite(r.summary | {"notes": [*r.summary["notes"], *against(r, results)]}) for r in results
@@ -120,6 +114,7 @@ def summarise(results: Sequence[Outcome]) -> dict[str, Any]:
         "data": data.summary(),
         "model": {"name": type(results[0].model).__name__.lower(), **results[0].model.settings()},
         "seed": results[0].seed,
+        **({"metrics": {name: METRICS[name].about() for name in measured}} if measured else {}),
     }
 
 
@@ -130,9 +125,3 @@ def finite(value: Any) -> Any:
     if isinstance(value, list):
         return [finite(v) for v in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def parameters(settings: Any) -> dict[str, Any]:
-    """Hyper-parameters, or a dictionary of settings, as plain values."""
-    values = settings if isinstance(settings, dict) else asdict(settings)
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from cgpfl.engine.drive import Recorded
+from cgpfl.metrics import METRICS, Metric, reduced
 
 PER_CLIENT = (
     "correct",
@@ -18,7 +21,9 @@ PER_CLIENT = (
     "distance",
     "context",
 )
-"""Records with one value a client; the others have one a round."""
+"""Records with one value a client, beside the metrics'; the others have one a round."""
+POOLED = "/pooled"
+"""After a metric's name: its value over all clients' samples."""
 
 
 def pull(prox: Any) -> float:
@@ -27,36 +32,46 @@ def pull(prox: Any) -> float:
 
 
 def scores(correct: np.ndarray, n: np.ndarray) -> dict[str, float]:
-    """Accuracies of N clients, ``correct [N]`` of ``n [N]``; those whose value is not known (NaN) do not count.
-
-    pooled: all correct answers over all samples. mean: over clients. worst_tenth: mean over the worst
-    tenth of the clients (at least one). std: over clients.
-    """
+    """Accuracies of N clients, ``correct [N]`` of ``n [N]`` (see :func:`~cgpfl.metrics.reduced`)."""
     known = np.isfinite(correct)
     correct, n = np.asarray(correct, float)[known], n[known]
-    each = correct / n
-    worst = np.sort(each)[: max(1, -(-len(each) // 10))]
-    return {
-        "pooled": float(correct.sum() / n.sum()),
-        "mean": float(each.mean()),
-        "worst_tenth": float(worst.mean()),
-        "std": float(each.std()),
-    }
+    return reduced(correct / n, correct.sum() / n.sum())
 
 
-@dataclass
-class Records:
+class Records(Recorded):
     """Everything recorded of one method, evaluation by evaluation."""
 
-    rounds: list[int] = field(default_factory=list)
-    values: dict[str, np.ndarray] = field(default_factory=dict)
+    def metrics(self) -> list[Metric]:
+        """What was measured beside right answers and the loss."""
+        return [METRICS[k] for k in self.values if f"{k}{POOLED}" in self.values]
 
-    def add(self, rounds: list[int], values: dict[str, np.ndarray]) -> None:
-        """Append the records of a block."""
-        if rounds:
-            self.rounds = self.rounds + rounds
-            joined = {k: np.concatenate([self.values[k], v]) if k in self.values else v for k, v in values.items()}
-            self.values = joined
+    def scores(self, metric: Metric, n: np.ndarray, e: int = -1) -> dict[str, float] | None:
+        """A metric in evaluation ``e`` (see :func:`~cgpfl.metrics.reduced`); None where there is nothing.
+
+        ``n [N]``: test samples of each client.
+        """
+        values = self.values.get(metric.recorded or metric.name)
+        if values is None or not len(values):
+            return None
+        each = np.asarray(values[e], float)
+        if not np.isfinite(each).any():
+            return None
+        if metric.recorded == "correct":
+            return scores(each, n)
+        if metric.recorded:
+            known = np.isfinite(each)
+            return reduced(each, np.average(each[known], weights=n[known]), metric.higher)
+        return reduced(each, self.values[f"{metric.name}{POOLED}"][e], metric.higher)
+
+    def undefined(self) -> list[str]:
+        """A line for each metric that some clients, evaluated last, have no value of."""
+        lines = []
+        for m in self.metrics() if self.rounds else []:
+            there = np.isfinite(self.values["correct"][-1])
+            missing = int((there & ~np.isfinite(self.values[m.name][-1])).sum())
+            if missing:
+                lines.append(f"{m.title}: not defined for {missing} of {there.sum()} clients, who are not in its mean")
+        return lines
 
     def row(self, e: int, n: np.ndarray, prox: float, cost: Cost) -> dict[str, Any]:
         """The figures of evaluation ``e``, over the clients whose values are known. ``n [N]``: test samples of each.
@@ -65,7 +80,7 @@ class Records:
         """
         known, t = np.isfinite(self.values["correct"][e]), self.rounds[e]
         v = {k: x[e][known] if k in PER_CLIENT else x[e] for k, x in self.values.items()}
-        n = n[known]
+        every, n = n, n[known]
         row: dict[str, Any] = {"round": t}
         row |= {("accuracy" if k == "pooled" else k): s for k, s in scores(v["correct"], n).items()}
         row["loss"] = float(np.average(v["loss"], weights=n))
@@ -79,6 +94,9 @@ class Records:
             row["objective_context"] = float(v["distance"].mean())
         else:
             row["objective_personal"] = row["train_loss"]
+        for m in self.metrics():
+            found = self.scores(m, every, e) or {}
+            row |= {m.name if k == "pooled" else f"{m.name}/{k}": s for k, s in found.items()}
         row |= {k: v[k].item() for k in ("k", "kmeans_iterations") if k in v}
         return row | cost.after(t, int(v["answers"]))
 
@@ -107,7 +125,7 @@ class Records:
         }
         known = np.isfinite(self.values["correct"].reshape(-1)) if self.rounds else np.zeros(0, bool)
         frame = {name: column if known.all() else column[known] for name, column in frame.items()}
-        for name in PER_CLIENT:
+        for name in (*PER_CLIENT, *(m.name for m in self.metrics())):
             if name in self.values:
                 flat = self.values[name].reshape(-1)
                 flat = flat if known.all() else flat[known]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ import pandas as pd
 
 from cgpfl.contexts import membership, spreading, transition
 from cgpfl.data import FederatedData
-from cgpfl.engine import Engine, State
+from cgpfl.engine import State
 from cgpfl.experiment.folder import parameters
-from cgpfl.experiment.notebook import as_html
 from cgpfl.experiment.records import Cost, Records, pull, scores
+from cgpfl.metrics import METRICS, agreement
 from cgpfl.report.choice import Choice, measured
+from cgpfl.report.columns import run_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +36,7 @@ class Contexts(Choice):
     @property
     def ari(self) -> float | None:
         """Adjusted Rand index against the true contexts: 1 = the same partition, 0 = chance."""
-        if self.truth is None:
-            return None
-        from sklearn.metrics import adjusted_rand_score
-
-        return float(adjusted_rand_score(self.truth, self.assignment))
+        return agreement(self.truth, self.assignment)
 
     def P(self, e: int = -1) -> np.ndarray:
         """P^t ``[N, K]`` at evaluation ``e``."""
@@ -113,7 +110,8 @@ class Result:
     method: Any
     data: FederatedData
     model: Any
-    simulation: Engine
+    simulation: Any
+    """Its engine; a simulation's knows personal models."""
     state: State
     records: Records
     rounds: int
@@ -123,6 +121,8 @@ class Result:
     diverged: int | None = None
     """The round in which the method diverged, if it did."""
     message: str | None = None
+    problem: Any = field(default=None, repr=False, compare=False)
+    """What was run (:class:`~cgpfl.experiment.experiment.Problem`), where it is known."""
 
     @property
     def scores(self) -> dict[str, float] | None:
@@ -139,6 +139,13 @@ class Result:
         if values is None or not len(values) or not np.isfinite(values[-1]).any():
             return None
         return scores(values[-1], self.data.test.counts)
+
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Every metric that was measured, after the last round: pooled, mean, worst_tenth, std."""
+        counted = [m for m in METRICS.values() if m.recorded]
+        found = {m.name: self.records.scores(m, self.data.test.counts) for m in (*counted, *self.records.metrics())}
+        return {name: scores for name, scores in found.items() if scores is not None}
 
     @property
     def accuracy(self) -> float:
@@ -185,7 +192,8 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """The method's entry in ``summary.json``."""
-        contexts = self.contexts
+        contexts, measured = self.contexts, self.metrics
+        more = {m.name: measured[m.name] for m in self.records.metrics() if m.name in measured}
         found: dict[str, Any] | None = None
         if contexts is not None:
             found = {"k": contexts.k, "ari": contexts.ari, "assignment": contexts.assignment.tolist()}
@@ -193,12 +201,13 @@ class Result:
         return {
             "accuracy": self.scores,
             "shared_accuracy": self.shared_scores,
+            **({"metrics": more} if more else {}),
             "contexts": found,
             "rounds": self.rounds,
             "diverged": self.diverged,
             **self.cost.after(self.rounds, int(self.state.answers)),
             "seconds": round(self.seconds, 3),
-            "notes": [] if contexts is None else contexts.edges(),
+            "notes": [*self.records.undefined(), *([] if contexts is None else contexts.edges())],
         }
 
     def outcome(self) -> Outcome:
@@ -211,10 +220,12 @@ class Result:
     def save(self, folder: str | Path) -> Path:
         """Write the result as a run folder (which must not exist yet); returns its path."""
         from cgpfl.experiment.folder import RunFolder
+        from cgpfl.experiment.run import fingerprint
 
-        run = RunFolder.create(Path(folder))
+        known = self.problem is not None
+        run: RunFolder = self.problem.begin(Path(folder)) if known else RunFolder.create(Path(folder))
         run.write_split(self.data)
-        run.save_result(self)
+        run.save_result(self, fingerprint(self.method, self.model, self.problem.experiment) if known else {})
         run.save_models(self)
         run.finish([self.outcome()])
         return run.path
@@ -232,13 +243,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """The same as a table, for notebooks."""
-        found, s = self.contexts, self.scores
-        figures = ["–"] * 3 if s is None else [f"{100 * s[name]:.1f} %" for name in ("pooled", "mean", "worst_tenth")]
-        if self.diverged:
-            figures[0] = f"diverged ({self.diverged})"
-        k = "–" if found is None else str(found.k)
-        ari = "–" if found is None or found.ari is None else f"{found.ari:.2f}"
-        head = ["method", "accuracy", "mean", "worst tenth", "contexts", "ARI", "rounds"]
+        found, about = self.contexts, {m.name: m.about() for m in self.records.metrics()}
         notes = [] if self.message is None else [self.message]
         notes += [] if found is None else [found.describe(), *found.edges()]
-        return as_html(head, [[self.label, *figures, k, ari, str(self.rounds)]], notes)
+        return run_table({self.label: self.summary()}, "table", about).notebook(notes)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from cgpfl.experiment.records import Cost, Records, scores
+from cgpfl.metrics import METRICS, Metric
+from cgpfl.report.columns import comparison_table
+from cgpfl.tables import Table
 
 LEVEL = 0.05
 """Of the test that two methods differ."""
@@ -48,6 +51,26 @@ class Runs:
             None if bad is not None or not r.rounds else scores(r.values["correct"][-1], n)
             for r, n, bad in zip(self.records, self.samples, self.diverged, strict=True)
         ]
+
+    def metrics(self) -> list[Metric]:
+        """What was measured beside right answers and the loss."""
+        return next((r.metrics() for r in self.records if r.rounds), [])
+
+    def figures(self, metric: Metric) -> dict[str, float]:
+        """A metric at the end, means over seeds and the pooled one's deviation; NaN where a run diverged."""
+        ends = [
+            r.scores(metric, n) if bad is None and r.rounds else None
+            for r, n, bad in zip(self.records, self.samples, self.diverged, strict=True)
+        ]
+        each = {k: np.array([np.nan if s is None else s[k] for s in ends]) for k in ("pooled", "mean", "worst_tenth")}
+        found = {metric.name if k == "pooled" else f"{metric.name}/{k}": float(v.mean()) for k, v in each.items()}
+        std = each["pooled"].std(ddof=1) if len(ends) > 1 else each["pooled"][0] * 0
+        return found | {f"{metric.name}/std": float(std)}
+
+    def undefined(self) -> list[str]:
+        """A line for each metric that some clients have no value of, in the first seed where that is so."""
+        lines = {line.partition(":")[0]: line for r in reversed(self.records) for line in r.undefined()}
+        return [f"{self.label}: {line}" for line in lines.values()]
 
     def accuracy(self) -> np.ndarray:
         """Pooled accuracy of each seed, NaN where the run diverged. ``[seeds]``."""
@@ -149,6 +172,7 @@ def ranking(runs: dict[str, Runs], target: float) -> pd.DataFrame:
                 "gradients": float(np.mean([t["gradients"] for t in totals])),
                 "seconds": r.seconds,
                 "diverged": sum(bad is not None for bad in r.diverged),
+                **{k: v for m in r.metrics() for k, v in r.figures(m).items()},
             }
         )
     table = pd.DataFrame(rows).sort_values("accuracy", ascending=False, na_position="last", ignore_index=True)
@@ -160,46 +184,14 @@ def ranking(runs: dict[str, Runs], target: float) -> pd.DataFrame:
     return table
 
 
-def markdown(table: pd.DataFrame, target: float, seeds: int) -> str:
-    """The table as Markdown."""
-    head = columns(target)
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * 7 + "---|"]
-    for i, row in enumerate(table.to_dict("records")):
-        lines.append("| " + " | ".join(cells({str(k): v for k, v in row.items()}, i == 0, seeds)) + " |")
-    if seeds > 1:
-        lines += ["", legend(seeds)]
-    return "\n".join(lines) + "\n"
-
-
-def columns(target: float) -> list[str]:
-    """The table's head."""
-    return ["method", "accuracy", "mean", "worst tenth", f"rounds to {100 * target:.1f} %", "MB", "gradients", "s", ""]
+def shown(table: pd.DataFrame, view: str, target: float, seeds: int) -> Table:
+    """The ranking as text, for a ``view`` of :mod:`cgpfl.report.columns`."""
+    rows = {str(row["method"]): {str(k): v for k, v in row.items()} for row in table.to_dict("records")}
+    metrics = {name: METRICS[name].about() for name in METRICS if f"{name}/std" in table}
+    note = legend(seeds) if seeds > 1 else ""
+    return replace(comparison_table(rows, view, metrics, seeds, target), note=note)
 
 
 def legend(seeds: int) -> str:
     """What its mark means."""
     return f"≈: not told apart from the best over {seeds} seeds (paired t-test, {LEVEL:.0%})"
-
-
-def cells(row: dict[str, Any], best: bool, seeds: int) -> list[str]:
-    """A row of the table as text."""
-
-    def percent(value: float) -> str:
-        return "–" if np.isnan(value) else f"{100 * value:.1f}"
-
-    accuracy = percent(row["accuracy"]) + (f" ± {100 * row['std']:.1f}" if seeds > 1 and row["diverged"] == 0 else "")
-    if row["diverged"]:
-        accuracy = "diverged" if row["diverged"] == seeds else f"diverged {row['diverged']}/{seeds}"
-    rounds = "–" if np.isnan(row["rounds_to_target"]) else f"{row['rounds_to_target']:.0f}"
-    mark = "best" if best and seeds > 1 and row["diverged"] == 0 else "≈" if row["tied"] else ""
-    return [
-        row["method"],
-        accuracy,
-        percent(row["mean"]),
-        percent(row["worst_tenth"]),
-        rounds,
-        f"{row['megabytes']:.1f}",
-        f"{row['gradients'] / 1e3:.0f}k",
-        f"{row['seconds']:.1f}",
-        mark,
-    ]

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import hyper_parameters, replace
+from cgpfl.hyperparameters import nested_parameters, replace
 
 
 def space(method: Any) -> dict[str, tuple[float, float]]:
     """The hyper-parameters to search, each with its range (declared by ``hyper(..., tune=(low, high))``)."""
-    fields = hyper_parameters(method).items()
+    fields = nested_parameters(method).items()
     return {name: f.metadata["tune"] for name, f in fields if f.metadata.get("tune") is not None}
 
 

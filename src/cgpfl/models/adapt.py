@@ -14,8 +14,9 @@ from jax import Array
 from cgpfl.errors import CgpflError
 from cgpfl.models.base import Model, Params
 from cgpfl.models.nets import CNN, DNN, MLR
+from cgpfl.registry import Registry
 
-MODELS: dict[str, type[Model]] = {"mlr": MLR, "dnn": DNN, "cnn": CNN}
+MODELS = Registry("model", {"mlr": MLR, "dnn": DNN, "cnn": CNN})
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,10 @@ class Functions(Model):
     forward: Callable[[Params, Array], Array] | None = None
 
     def init(self, key: Array) -> Params:
-        """``start(key)``."""
         assert self.start is not None
         return self.start(key)
 
     def apply(self, params: Params, x: Array) -> Array:
-        """``forward(params, x)``."""
         assert self.forward is not None
         return self.forward(params, x)
 
@@ -68,16 +67,16 @@ def as_model(model: Any, shape: tuple[int, ...], classes: int, **settings: Any) 
 
 
 def _named(name: str, shape: tuple[int, ...], classes: int, settings: dict[str, Any]) -> Model:
-    if name not in MODELS:
-        raise CgpflError(f"no model {name!r}; there are {_names()}")
-    cls = MODELS[name]
+    cls = MODELS.find(name)
+    if not (isinstance(cls, type) and issubclass(cls, Model)):
+        return _brought(name, cls, shape, classes, settings)
     known = [p for p in inspect.signature(cls).parameters if p not in ("shape", "classes")]
     for key in settings:
         if key not in known:
             raise CgpflError(f"model {name}: no setting {key!r}; it has {', '.join(known)}")
     if name == "cnn" and not (len(shape) in (2, 3) and min(shape[:2]) >= 4):
         raise CgpflError(f"model cnn: inputs of shape {shape} are not images [H, W] or [H, W, C] of at least 4x4")
-    for key, value in settings.items():
+    for key, value in settings.items() if name in MODELS.ours else ():
         numbers = value if isinstance(value, list | tuple) else [value]
         positive = all(isinstance(v, int | float) and not isinstance(v, bool) and 0 <= v < 1e9 for v in numbers)
         if not positive or (key != "l2" and not all(isinstance(v, int) and v > 0 for v in numbers)):
@@ -86,6 +85,21 @@ def _named(name: str, shape: tuple[int, ...], classes: int, settings: dict[str, 
             )
     chosen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
     return cls(shape, classes, **chosen)
+
+
+def _brought(name: str, thing: Any, shape: tuple[int, ...], classes: int, settings: dict[str, Any]) -> Model:
+    """A model of somebody else's: an object, a module's class, or a function of ``(shape, classes, **settings)``."""
+    if isinstance(thing, str):
+        raise CgpflError(f"model {name}: is text, not a model")
+    if isinstance(thing, type) or (callable(thing) and inspect.isroutine(thing)):
+        try:
+            thing = thing(**settings) if isinstance(thing, type) else thing(shape, classes, **settings)
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise CgpflError(f"model {name}: cannot be made with {settings or 'no settings'}: {reason}") from error
+    elif settings:
+        raise CgpflError(f"model {name}: is an object; {', '.join(settings)} cannot be set")
+    return as_model(thing, shape, classes)
 
 
 def _names() -> str:

@@ -61,7 +61,7 @@ class Model:
 class Layered(Model):
     """A model whose first layer is dense: logits = tail(rest, x·weightᵀ + bias).
 
-    Several steps on one minibatch then need only one pass over that layer (see :mod:`cgpfl.algorithms.moreau`).
+    Several steps on one minibatch then need only one pass over that layer (:meth:`proximal_steps`).
     """
 
     def split(self, params: Params) -> tuple[Params, Params]:
@@ -85,11 +85,59 @@ class Layered(Model):
         """The loss without its penalty, from the first layer's outputs."""
         return mean_cross_entropy(self.tail(rest, hidden), batch)
 
-    @property
-    def is_plain(self) -> bool:
+    def proximal_steps(
+        self, params: Params, anchor: Params, batch: Batch, prox: Array | float, rate: Array | float, steps: int
+    ) -> Params | None:
+        """``steps`` times θ ← θ − η(∇f(θ) + λ(θ − ω)) on one minibatch, with one pass over the first layer.
+
+        On one minibatch X ``[B, d]`` the gradient of the first layer's weight is DᵀX, with D ``[B, out]`` that of its
+        outputs. So after any number of steps W = a·W₀ + b·ω + CᵀX, with numbers a, b and a matrix C ``[B, out]``, and
+        the outputs X·Wᵀ = a·XW₀ᵀ + b·Xωᵀ + (XXᵀ)C follow from products that are formed once. None where that is no
+        shorter, or where the loss is not the cross-entropy of these logits and the penalty.
+        """
+        first, rest = self.split(params)
+        if not self._is_plain() or not shorter(batch.x.shape[0], first["weight"].shape[0], steps):
+            return None
+        x = batch.x.reshape(batch.x.shape[0], -1)
+        first_anchor, rest_anchor = self.split(anchor)
+        start, towards = (jax.lax.dot_general(x, w["weight"], (((1,), (1,)), ((), ()))) for w in (first, first_anchor))
+        gram = x @ x.T
+        keep = 1.0 - rate * (prox + self.l2)  # what a step leaves of a parameter
+
+        def moved(old: Params, gradient: Params, towards: Params) -> Params:
+            return jax.tree.map(lambda p, g, w: keep * p + rate * prox * w - rate * g, old, gradient, towards)
+
+        def inner(state: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
+            a, b, c, bias, rest = state
+            outputs = a * start + b * towards + gram @ c + bias
+            of_rest, d = jax.grad(self.tail_loss, argnums=(0, 1))(rest, outputs, batch)
+            a, b, c = keep * a, keep * b + rate * prox, keep * c - rate * d
+            return (a, b, c, moved(bias, d.sum(axis=0), first_anchor["bias"]), moved(rest, of_rest, rest_anchor)), None
+
+        began = (jnp.float32(1), jnp.float32(0), jnp.zeros_like(start), first["bias"], rest)
+        # On an accelerator steps this small are mostly launches: written out, several of them become one.
+        unroll = 1 if jax.default_backend() == "cpu" else min(steps, UNROLLED)
+        (a, b, c, bias, rest), _ = jax.lax.scan(inner, began, None, length=steps, unroll=unroll)
+        weight = a * first["weight"] + b * first_anchor["weight"] + c.T @ x
+        return self.join({"weight": weight, "bias": bias}, rest)
+
+    def _is_plain(self) -> bool:
         """Whether its loss is the cross-entropy of those logits and the penalty, and nothing of that was changed."""
         cls = type(self)
         return (cls.apply, cls.loss, cls.penalty) == (Layered.apply, Model.loss, Model.penalty)
+
+
+UNROLLED = 8
+"""Steps written out one after the other, at most."""
+
+
+def shorter(samples: int, out: int, steps: int) -> bool:
+    """Whether steps on one minibatch ``[B, d]`` read less by products that are formed once.
+
+    One by one each step multiplies the minibatch twice with the first layer ``[out, d]``; by products it is three times
+    in all, and once with itself.
+    """
+    return 3 + samples / out < 2 * steps
 
 
 def mean_cross_entropy(logits: Array, batch: Batch) -> Array:

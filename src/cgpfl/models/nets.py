@@ -20,19 +20,15 @@ class MLR(Layered):
     l2: float = 1e-3
 
     def init(self, key: Array) -> Params:
-        """One dense layer."""
         return dense(key, math.prod(self.shape), self.classes)
 
     def split(self, params: Params) -> tuple[Params, Params]:
-        """The layer, and nothing."""
         return params, ()
 
     def join(self, first: Params, rest: Params) -> Params:
-        """The layer."""
         return first
 
     def tail(self, rest: Params, hidden: Array) -> Array:
-        """The layer's outputs."""
         return hidden
 
 
@@ -43,7 +39,6 @@ class DNN(Layered):
     hidden: int = 128
 
     def init(self, key: Array) -> Params:
-        """Two dense layers."""
         first, second = jax.random.split(key)
         return {
             "hidden": dense(first, math.prod(self.shape), self.hidden),
@@ -55,7 +50,6 @@ class DNN(Layered):
         return params["hidden"], params["output"]
 
     def join(self, first: Params, rest: Params) -> Params:
-        """Both."""
         return {"hidden": first, "output": rest}
 
     def tail(self, rest: Params, hidden: Array) -> Array:

@@ -8,7 +8,7 @@ from jax import Array
 from cgpfl.algorithms.cgpfl import CGPFL, Server
 from cgpfl.contexts import Points
 from cgpfl.errors import CgpflError
-from cgpfl.hyper import algorithm, hyper
+from cgpfl.hyperparameters import algorithm, hyper
 
 
 @algorithm

@@ -15,11 +15,12 @@ from cgpfl.experiment.compare import compare, resume_comparison
 from cgpfl.experiment.compared import Compared, check_made_with
 from cgpfl.experiment.folder import parameters
 from cgpfl.experiment.table import LEVEL
-from cgpfl.files import write
+from cgpfl.files import save_csv, write
 from cgpfl.paper.draw import panels, save
 from cgpfl.paper.plan import Part, Plan
-from cgpfl.paper.section import Figure, Section, Table, save_csv
+from cgpfl.paper.section import Figure, Section
 from cgpfl.report.figures import COLOURS
+from cgpfl.tables import Table
 
 SCARCE = 0.05
 """Share of the 60,000 samples: 75 a client."""

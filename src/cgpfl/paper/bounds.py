@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from cgpfl.experiment.compared import check_made_with
-from cgpfl.files import write
+from cgpfl.files import save_csv, write
 from cgpfl.paper.cells import federation, made_with, model_of
 from cgpfl.paper.draw import legend_below, panels, save, whole
 from cgpfl.paper.plan import Part, Plan
-from cgpfl.paper.section import Figure, Section, Table, Verdict, grade, save_csv
+from cgpfl.paper.section import Figure, Section, Verdict, grade
 from cgpfl.paper.settings import Setting, at_k
+from cgpfl.paper.theory import bound, generalization, rate_check, smoothness, step_condition, watch
 from cgpfl.report.figures import COLOURS
-from cgpfl.theory import bound, generalization, rate_check, smoothness, step_condition, watch
+from cgpfl.tables import Table
 
 
 def _ks(plan: Plan) -> list[int]:

@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 import jax
 
 from cgpfl.data import FederatedData
+from cgpfl.engine import Settings
 from cgpfl.engine.together import Run
 from cgpfl.experiment.batch import Batch, as_runs, compiling, run_batch
 from cgpfl.experiment.compared import load, save
 from cgpfl.experiment.config import DataConfig
 from cgpfl.experiment.records import Records
-from cgpfl.experiment.run import Progress, Settings, checked, fingerprint
+from cgpfl.experiment.run import Progress, checked, fingerprint
 from cgpfl.experiment.table import Runs
 from cgpfl.files import write
 from cgpfl.models import Model, as_model
@@ -112,7 +113,6 @@ class Cells:
                 self.add_seconds(batch.label, time.perf_counter() - began)
 
     def has(self, cell: Cell) -> bool:
-        """Whether a cell is finished."""
         return self._file(cell).exists()
 
     def get(self, cell: Cell) -> Runs:

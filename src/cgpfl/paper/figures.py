@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 
 from cgpfl.experiment.table import Runs, rounds_to
+from cgpfl.files import save_csv
 from cgpfl.paper.cells import Cell
 from cgpfl.paper.draw import COLOUR, NAMES, band, legend_below, panels, save, whole
 from cgpfl.paper.plan import Part, Plan, of_seeds, percent, swept, with_spread
 from cgpfl.paper.plan import shown as accuracy_of
 from cgpfl.paper.readings import FIRST, READINGS, TUNED, k_cell, swept_seeds, table_1_cell
-from cgpfl.paper.section import Figure, Section, Table, Verdict, grade, save_csv
+from cgpfl.paper.section import Figure, Section, Verdict, grade
 from cgpfl.paper.settings import PROX, Setting
 from cgpfl.paper.tuning import GRID
 from cgpfl.report.figures import COLOURS
+from cgpfl.tables import Table
 
 BESIDE = ("ditto", "per-fedavg", "local", "fedavg")
 """Drawn beside CGPFL's curves: the two the paper draws, and the two that every result needs."""

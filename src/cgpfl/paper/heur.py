@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from cgpfl.experiment.table import Runs
+from cgpfl.files import save_csv
 from cgpfl.paper.cells import Cell
 from cgpfl.paper.draw import COLOUR, legend_below, panels, save, whole
 from cgpfl.paper.figures import runs_at, runs_of, tunes
 from cgpfl.paper.plan import Part, Plan, percent, swept
 from cgpfl.paper.readings import READINGS, TUNED, k_cell, table_1_cell
-from cgpfl.paper.section import Figure, Section, Verdict, grade, save_csv
+from cgpfl.paper.section import Figure, Section, Verdict, grade
 from cgpfl.paper.settings import Setting
 from cgpfl.paper.tuning import GRID
 from cgpfl.report.figures import COLOURS

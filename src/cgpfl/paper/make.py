@@ -22,9 +22,10 @@ import jax
 
 from cgpfl import __version__
 from cgpfl.data import load
+from cgpfl.engine.drive import interrupts
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.run import Progress, interrupts
-from cgpfl.files import write
+from cgpfl.experiment.run import Progress
+from cgpfl.files import keep_wishes, same_wishes, write
 from cgpfl.paper.beyond import BEYOND
 from cgpfl.paper.bounds import THEORY
 from cgpfl.paper.cells import Cells
@@ -194,24 +195,13 @@ def chosen(names: Sequence[str]) -> list[Part]:
 
 def _open(out: Path, asked: dict[str, int], new: bool) -> None:
     """A new folder, where that may be, or one that was made with the same wishes."""
-    note = out / "paper.json"
-    if note.exists():
-        was = json.loads(note.read_text())
-        for name, now in asked.items():
-            if was.get(name) != now:
-                raise CgpflError(
-                    f"out {out}: was made with {name} = {was.get(name)!r}, now {now!r}; choose another --out"
-                )
+    if same_wishes(out / "paper.json", asked):
         return
     if not new:
         raise CgpflError(f"out {out}: is no folder of cgpfl paper; there is nothing to draw")
     if out.exists() and any(out.iterdir()):
         raise CgpflError(f"out {out}: exists and is no folder of cgpfl paper; choose another")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CgpflError(f"out {out}: cannot be created: {error.strerror or error}") from error
-    write(note, (json.dumps(asked) + "\n").encode())
+    keep_wishes(out / "paper.json", asked)
 
 
 def _page(plan: Plan) -> None:

@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 
 from cgpfl.files import write
-from cgpfl.paper.section import Section, Table, Verdict
+from cgpfl.paper.section import Section, Verdict
+from cgpfl.tables import Table
 
 STYLE = """
 :root { --ink: #1d2330; --soft: #5c6675; --line: #d9dee6; --paper: #ffffff; --card: #f6f8fa; --accent: #3a62a8; }
@@ -59,14 +60,12 @@ def write_page(path: Path, text: str) -> None:
 def _claims(verdicts: list[Verdict]) -> str:
     if not verdicts:
         return ""
-    rows = "".join(
-        f'<tr><td>{html.escape(v.claim)}</td><td><span class="verdict {v.verdict}">{v.verdict}</span></td>'
-        f"<td>{html.escape(v.evidence)}</td></tr>"
-        for v in verdicts
+    rows = [[v.claim, v.verdict, v.evidence] for v in verdicts]
+    table = Table("", ["claim", "verdict", "evidence"], rows).html(
+        lambda r, c, text: ("", f'<span class="verdict {text}">{text}</span>' if r >= 0 and c == 1 else text),
+        words=True,
     )
-    head = "<tr><th>claim</th><th>verdict</th><th>evidence</th></tr>"
-    table = f'<div class="scroll"><table class="words">{head}{rows}</table></div>'
-    return f"<section><h2>The paper's claims</h2>{table}</section>"
+    return f'<section><h2>The paper\'s claims</h2><div class="scroll">{table}</div></section>'
 
 
 def _section(section: Section, folder: Path) -> str:
@@ -93,13 +92,6 @@ def _text(text: str) -> str:
 
 
 def _table(table: Table) -> str:
-    strong = {(r, c) for r, c in table.strong}
-    head = "".join(f"<th>{html.escape(c)}</th>" for c in table.columns)
-    rows = []
-    for r, row in enumerate(table.rows):
-        cells = [f"<b>{html.escape(v)}</b>" if (r, c) in strong else html.escape(v) for c, v in enumerate(row)]
-        rows.append("<tr>" + "".join(f"<td>{v}</td>" for v in cells) + "</tr>")
-    words = ' class="words"' if max((len(v) for row in table.rows for v in row[1:]), default=0) > 40 else ""
+    words = max((len(v) for row in table.rows for v in row[1:]), default=0) > 40
     note = f'<p class="note">{html.escape(table.note)}</p>' if table.note else ""
-    caption = f"<caption>{html.escape(table.title)}</caption>"
-    return f'<div class="scroll"><table{words}>{caption}<tr>{head}</tr>{"".join(rows)}</table></div>{note}'
+    return f'<div class="scroll">{table.html(words=words)}</div>{note}'

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from cgpfl.engine.drive import Stopped
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.run import Stopped
 from cgpfl.experiment.table import Runs
 from cgpfl.paper.cells import Cell, Cells
 from cgpfl.paper.section import Section
@@ -43,7 +43,6 @@ class Plan:
         return [s for s in self.settings.values() if s.lambdas]
 
     def runs(self, cell: Cell) -> Runs:
-        """A finished cell."""
         if not self.cells.has(cell):
             raise NotRunError(f"{cell.name}: has not been run")
         return self.cells.get(cell)

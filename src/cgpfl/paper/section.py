@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from cgpfl.files import write
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of text."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-    note: str = ""
-    strong: list[list[int]] = field(default_factory=list)
-    """Cells (row, column) that stand out."""
-
-    def markdown(self) -> str:
-        """As Markdown."""
-        strong = {(r, c) for r, c in self.strong}
-        lines = [f"**{self.title}**", "", "| " + " | ".join(self.columns) + " |"]
-        lines.append("|---|" + "--:|" * (len(self.columns) - 1))
-        for r, row in enumerate(self.rows):
-            cells = [f"**{v}**" if (r, c) in strong else v for c, v in enumerate(row)]
-            lines.append("| " + " | ".join(cells) + " |")
-        return "\n".join([*lines, *(["", self.note] if self.note else [])]) + "\n"
+from cgpfl.tables import Table
 
 
 @dataclass(frozen=True)
@@ -90,13 +66,3 @@ class Section:
             [Figure(**f) for f in values["figures"]],
             [Verdict(**v) for v in values["verdicts"]],
         )
-
-
-def save_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Rows with the same keys, as CSV."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write(path, text.getvalue().encode())

@@ -6,11 +6,13 @@ import numpy as np
 
 from cgpfl.data import FederatedData
 from cgpfl.data.sets import SETS
+from cgpfl.files import save_csv
 from cgpfl.paper.cells import federation
 from cgpfl.paper.plan import Part, Plan
-from cgpfl.paper.section import Figure, Section, Table, save_csv
+from cgpfl.paper.section import Figure, Section
 from cgpfl.paper.settings import ORIGINS
 from cgpfl.report.federation import draw_federation
+from cgpfl.tables import Table
 
 
 def counts(data: FederatedData) -> np.ndarray:

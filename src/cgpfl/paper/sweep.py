@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from cgpfl.files import save_csv
 from cgpfl.paper.draw import NAMES
 from cgpfl.paper.plan import Part, Plan
 from cgpfl.paper.published import table_1
-from cgpfl.paper.section import Section, Table, save_csv
+from cgpfl.paper.section import Section
 from cgpfl.paper.settings import Setting
 from cgpfl.paper.tuning import GRID, SEED, choice, held_out
+from cgpfl.tables import Table
 
 
 def _settings(plan: Plan) -> list[Setting]:

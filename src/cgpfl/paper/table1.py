@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from cgpfl.experiment.compare import explain
+from cgpfl.experiment.compare import lost_seeds
 from cgpfl.experiment.table import Runs
+from cgpfl.files import save_csv
 from cgpfl.paper.cells import Cell
 from cgpfl.paper.draw import COLOUR, NAMES, panels, save
 from cgpfl.paper.plan import NotRunError, Part, Plan, percent, shown
 from cgpfl.paper.published import TABLE_1, table_1
 from cgpfl.paper.readings import FIRST, READINGS, TUNED, table_1_cell, table_seeds
-from cgpfl.paper.section import Figure, Section, Table, Verdict, grade, save_csv
+from cgpfl.paper.section import Figure, Section, Verdict, grade
 from cgpfl.paper.settings import Setting
 from cgpfl.paper.tuning import HELD_OUT, OURS, SEED, SYMBOLS, choice, tuned_labels, words
+from cgpfl.tables import Table
 
 ROWS = ("local", "fedavg", "ifca", "l2sgd", "apfl", "pfedme", "per-fedavg", "ditto", "cgpfl-4", "cgpfl-heur")
 """Of Table 1; local training, first, is not in the paper's."""
@@ -69,7 +71,7 @@ def facts_of(setting: Setting, method: str, reading: str, runs: Runs, published:
 def lost(plan: Plan, cells: dict[str, Cell]) -> list[str]:
     """What is to say of the cells, by name, that diverged: which seeds, when, and the likely cause."""
     found = {name: plan.runs(cell) for name, cell in cells.items()}
-    return [explain(n, cells[n].method, r) for n, r in found.items() if any(d is not None for d in r.diverged)]
+    return [lost_seeds(n, cells[n].method, r) for n, r in found.items() if any(d is not None for d in r.diverged)]
 
 
 def row(plan: Plan, setting: Setting, label: str, reading: str = TUNED) -> Runs | None:

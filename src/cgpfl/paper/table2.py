@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from cgpfl.experiment.table import Runs
+from cgpfl.files import save_csv
 from cgpfl.paper.cells import Cell
 from cgpfl.paper.draw import COLOUR, NAMES, legend_below, panels, save
 from cgpfl.paper.plan import Part, Plan, of_seeds, percent, shown, swept
 from cgpfl.paper.published import LAMBDAS, TABLE_2
 from cgpfl.paper.readings import FIRST, READINGS, TUNED, family_cell, swept_seeds, table_1_cell
-from cgpfl.paper.section import Figure, Section, Table, Verdict, grade, save_csv
+from cgpfl.paper.section import Figure, Section, Verdict, grade
 from cgpfl.paper.settings import FAMILY, PROX, Setting
 from cgpfl.paper.table1 import facts_of, lost
 from cgpfl.paper.tuning import SAME_AS
+from cgpfl.tables import Table
 
 Grid = dict[str, dict[str, np.ndarray]]
 """Setting → method → mean accuracy at each λ, in percent."""

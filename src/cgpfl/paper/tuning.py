@@ -16,7 +16,7 @@ import numpy as np
 
 from cgpfl.algorithms import METHODS, get_method
 from cgpfl.experiment.table import Runs
-from cgpfl.hyper import replace
+from cgpfl.hyperparameters import replace
 from cgpfl.paper.cells import Cell, federation
 from cgpfl.paper.plan import Plan
 from cgpfl.paper.settings import PROX, Rates, Setting, competitors, family, l2sgd_coin
@@ -127,7 +127,6 @@ class Choice(NamedTuple):
 
     @property
     def taken(self) -> Tried:
-        """The setting that was taken."""
         return self.tried[self.best]
 
 

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cgpfl.hyper import replace
+from cgpfl.files import save_csv
+from cgpfl.hyperparameters import replace
 from cgpfl.paper.cells import Cell
 from cgpfl.paper.draw import NAMES
 from cgpfl.paper.plan import Part, Plan, percent, with_spread
 from cgpfl.paper.published import table_1
-from cgpfl.paper.section import Section, Table, save_csv
+from cgpfl.paper.section import Section
 from cgpfl.paper.settings import Setting, competitors, family
 from cgpfl.paper.tuning import GRID
+from cgpfl.tables import Table
 
 BESIDE = ("local", "fedavg")
 """Beside the others on every split; they have no η and no warm start."""

@@ -9,15 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cgpfl.experiment.compared import check_made_with
-from cgpfl.files import load_arrays, save_arrays
+from cgpfl.files import load_arrays, save_arrays, save_csv
 from cgpfl.paper.cells import federation, made_with, model_of
 from cgpfl.paper.draw import COLOUR, NAMES, band, legend_below, panels, save, whole
 from cgpfl.paper.plan import Part, Plan
-from cgpfl.paper.section import Figure, Section, Table, Verdict, grade, save_csv
+from cgpfl.paper.section import Figure, Section, Verdict, grade
 from cgpfl.paper.settings import Setting
+from cgpfl.paper.theory import watch
 from cgpfl.paper.tuning import tuned
 from cgpfl.report.figures import COLOURS
-from cgpfl.theory import watch
+from cgpfl.tables import Table
 
 LABELS = ("cgpfl-4", "cgpfl-heur")
 SEEDS = 3

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from cgpfl.metrics import agreement, figure
 from cgpfl.report.choice import choice
 from cgpfl.report.clients import Clients
 from cgpfl.report.shrink import run_lengths, spread, thin
+from cgpfl.tables import Table
 
 
 def contexts(
@@ -43,9 +45,24 @@ def contexts(
         "moved": [0, *(int((a != b).sum()) for a, b in zip(table[kept][:-1], table[kept][1:], strict=True))],
         "ari": ari,
         "groups": groups,
+        "table": group_table(groups),
         "models": {**arrays, **facts} if "place" in arrays else None,
         **chosen,
     }
+
+
+def group_table(groups: list[dict[str, Any]]) -> str:
+    """Who ended where, as HTML; the page colours the first column."""
+    known = any(g["truth"] is not None for g in groups)
+    head = ["context", "clients", "mean accuracy", *(["of true contexts"] if known else [])]
+    rows = [[str(g["context"]), str(g["members"]), figure(g["accuracy"], unit=" %")] for g in groups]
+    for row, g in zip(rows, groups, strict=True):
+        row += [", ".join(f"{t} ({n})" for t, n in zip(*g["truth"], strict=True))] if known else []
+
+    def cell(r: int, c: int, text: str) -> tuple[str, str]:
+        return "", f'<span class="swatch" data-context="{text}"></span>{text}' if r >= 0 and c == 0 else text
+
+    return Table("", head, rows).html(cell)
 
 
 def explained(values: dict[str, np.ndarray], found: dict[str, Any] | None, settings: dict[str, Any]) -> dict[str, Any]:
@@ -64,12 +81,10 @@ def explained(values: dict[str, np.ndarray], found: dict[str, Any] | None, setti
 
 def _agreement(truth: np.ndarray, table: np.ndarray) -> list[float]:
     """Adjusted Rand index of each row; rows seldom differ from those before."""
-    from sklearn.metrics import adjusted_rand_score
-
     known: dict[bytes, float] = {}
     for row in table:
         if (key := row.tobytes()) not in known:
-            known[key] = float(adjusted_rand_score(truth, row))
+            known[key] = agreement(truth, row) or 0.0
     return [known[row.tobytes()] for row in table]
 
 

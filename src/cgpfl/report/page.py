@@ -14,6 +14,7 @@ from string import Template
 from typing import Any
 
 from cgpfl.errors import CgpflError
+from cgpfl.report.columns import accuracy, comparison_table, curves, run_table
 from cgpfl.report.files import whole
 from cgpfl.report.read import read_run
 
@@ -78,7 +79,9 @@ def fragments(runs: Sequence[Path], live: bool = False) -> dict[str, Any]:
             parts["table"].append(table(run, len(read) > 1))
             parts["settings"].append(settings(path, run))
     parts["table"].append(f'<p class="quiet">{escape(WORDS)}</p>')
+    measured = {name: about for _, run in read for name, about in run.get("metrics", {}).items()}
     page = {"live": live, "runs": [{k: v for k, v in run.items() if k != "config"} for _, run in read]}
+    page["curves"] = curves(measured)
     return {"page": page, **{name: "".join(texts) for name, texts in parts.items()}}
 
 
@@ -112,27 +115,27 @@ def head(run: dict[str, Any]) -> str:
 
 
 def table(run: dict[str, Any], several: bool) -> str:
-    """The result table of a run or a comparison. Every cell is text, and is escaped here."""
-    compared = run["kind"] == "comparison"
-    rows = [_compared(m, run) if compared else _row(m, run) for m in run["methods"]]
-    ends = {m["label"]: _accuracy(m) for m in run["methods"]}
-    best = max((v for v in ends.values() if v is not None), default=None)
-    body = []
-    for m, cells in zip(run["methods"], rows, strict=True):
-        label, accuracy, *rest = (escape(str(cell)) for cell in cells)
-        if m["summary"]["diverged"]:
-            accuracy = f'<span class="bad">{accuracy}</span>'
-        part = f' class="bar" style="--part:{100 * (ends[m["label"]] or 0):.0f}%"'
-        mark = ' class="best"' if best is not None and ends[m["label"]] == best else ""
-        others = "".join(f"<td>{v}</td>" for v in rest)
-        body.append(f"<tr{mark}><td>{label}</td><td{part}>{accuracy}</td>{others}</tr>")
-    columns = COMPARED if compared else COLUMNS
-    header = "".join(f'<th title="{escape(why)}">{escape(name)}</th>' for name, why in columns.items())
+    """The result table of a run or a comparison."""
+    methods, about = {m["label"]: m["summary"] for m in run["methods"]}, run.get("metrics", {})
+    if run["kind"] == "comparison":
+        shown = comparison_table(methods, "page", about, len(run["seeds"]), run.get("target", 0.0))
+    else:
+        names = {m["label"]: m["name"] for m in run["methods"]}
+        done = {m["label"]: f"{m['round']} of {m['rounds']}" for m in run["methods"] if m["round"] < m["rounds"]}
+        shown = run_table(methods, "page", about, names, done)
+    strong = {(r, c) for r, c in shown.strong}
+    facts = list(methods.values())
+
+    def cell(r: int, c: int, text: str) -> tuple[str, str]:
+        if r < 0:
+            return f' title="{escape(shown.help[c])}"', text
+        bad = bool(c == 1 and facts[r]["diverged"])
+        bar = f' class="bar" style="--part:{100 * (accuracy(facts[r]) or 0):.0f}%"' if c == 1 else ""
+        return bar, f'<span class="bad">{text}</span>' if bad else f"<b>{text}</b>" if (r, c) in strong else text
+
     caption = f"<h3>{escape(run['name'])}</h3>" if several else ""
     notes = "".join(f'<p class="quiet">{escape(str(note))}</p>' for note in run.get("notes", []))
-    notes += _remarks(run["methods"])
-    whole = f"<table><thead><tr>{header}</tr></thead><tbody>{''.join(body)}</tbody></table>"
-    return f'{caption}<div class="wide">{whole}</div>{notes}'
+    return f'{caption}<div class="wide">{shown.html(cell)}</div>{notes}{_remarks(run["methods"])}'
 
 
 def _remarks(methods: list[dict[str, Any]]) -> str:
@@ -152,86 +155,6 @@ WORDS = (
     "accuracy: correct test answers of the clients' own models over all test samples, last round. worst tenth: mean "
     "over the worst tenth of the clients. ARI: agreement with the true contexts, 1 = exact, 0 = chance."
 )
-COLUMNS = {
-    "method": "",
-    "accuracy": "correct test answers of the clients' own models over all test samples",
-    "vs. local": "percentage points more than training alone",
-    "mean": "mean over clients",
-    "worst tenth": "mean over the worst tenth of the clients",
-    "shared": "accuracy of the shared or context models",
-    "contexts": "contexts in use at the end",
-    "ARI": "agreement with the true contexts: 1 = exact, 0 = chance",
-    "MB": "sent and received in all",
-    "gradients": "of all clients together",
-    "rounds": "rounds done",
-    "seconds": "compilation included",
-}
-COMPARED = {
-    "method": "",
-    "accuracy": "mean and standard deviation over seeds",
-    "mean": "mean over clients",
-    "worst tenth": "mean over the worst tenth of the clients",
-    "contexts": "in use at the end, over seeds",
-    "to target": "rounds until the target accuracy",
-    "MB": "sent and received in all",
-    "gradients": "of all clients together",
-    "seconds": "all seeds together, compilation included",
-    "": "≈: not told apart from the best by a paired t-test over seeds",
-}
-
-
-def _accuracy(m: dict[str, Any]) -> float | None:
-    """The accuracy a method is ranked by; None if it diverged or has none yet."""
-    found = m["summary"]["accuracy"]
-    if m["summary"]["diverged"]:
-        return None
-    return found["pooled"] if isinstance(found, dict) else found
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
-def _row(m: dict[str, Any], run: dict[str, Any]) -> list[str]:
-    s = m["summary"]
-    local = next((_accuracy(o) for o in run["methods"] if o["name"] == "local" and o is not m), None)
-    own, found, contexts = _accuracy(m), s["accuracy"] or {}, s["contexts"] or {}
-    accuracy = f"diverged in round {s['diverged']}" if s["diverged"] else _percent(own)
-    sent = None if s.get("bytes_up") is None else (s["bytes_up"] + s["bytes_down"]) / 1e6
-    return [
-        m["label"],
-        accuracy,
-        "–" if own is None or local is None else f"{100 * (own - local):+.1f}",
-        _percent(found.get("mean")),
-        _percent(found.get("worst_tenth")),
-        _percent((s["shared_accuracy"] or {}).get("pooled")),
-        str(contexts.get("k", "–")),
-        "–" if contexts.get("ari") is None else f"{contexts['ari']:.2f}",
-        "–" if sent is None else f"{sent:,.1f}",
-        "–" if s.get("gradients") is None else f"{s['gradients']:,.0f}",
-        f"{m['round']} of {m['rounds']}" if m["round"] < m["rounds"] else str(m["round"]),
-        "–" if s.get("seconds") is None else f"{s['seconds']:.1f}",
-    ]
-
-
-def _compared(m: dict[str, Any], run: dict[str, Any]) -> list[str]:
-    s, seeds = m["summary"], len(run["seeds"])
-    known = [k for k in s.get("k") or [] if k is not None]
-    accuracy = _percent(s["accuracy"]) + (f" ± {100 * s['std']:.1f}" if seeds > 1 and s["std"] is not None else "")
-    if s["diverged"]:
-        accuracy = f"diverged, {s['diverged']} of {seeds} seeds"
-    return [
-        m["label"],
-        accuracy,
-        _percent(s["mean"]),
-        _percent(s["worst_tenth"]),
-        "–".join(dict.fromkeys(str(f(known)) for f in (min, max))) if known else "–",
-        "–" if s["rounds_to_target"] is None else f"{s['rounds_to_target']:.0f}",
-        f"{s['megabytes']:,.1f}",
-        f"{s['gradients']:,.0f}",
-        f"{s['seconds']:.1f}",
-        "≈" if s["tied"] else "",
-    ]
 
 
 def settings(path: Path, run: dict[str, Any]) -> str:

@@ -21,10 +21,10 @@ COLUMNS = (
     *("accuracy", "mean", "worst_tenth", "shared_accuracy", "loss", "train_loss", "objective_context"),
     *("k", "kmeans_iterations", "ari", "bytes_up", "bytes_down", "gradients"),
 )
-"""What is kept of history.csv."""
+"""What is kept of history.csv, beside the metrics."""
 
 
-class Told(NamedTuple):
+class EventSummary(NamedTuple):
     """What the events say: the newest "opened", the state, and each method's newest events."""
 
     opened: dict[str, Any]
@@ -58,7 +58,7 @@ def _sections(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _read_run(path: Path, summary: dict[str, Any] | None, config: str, settings: dict[str, Any]) -> dict[str, Any]:
-    told = _told(events_of(path))
+    told = _event_summary(events_of(path))
     name = path.resolve().name
     if summary is None and told is None:
         if not config:
@@ -78,6 +78,7 @@ def _read_run(path: Path, summary: dict[str, Any] | None, config: str, settings:
         "seeds": [about["seed"]],
         "data": about["data"],
         "model": about["model"],
+        "metrics": about.get("metrics", {}),
         "config": config,
         "truth": federation["context"].tolist() if "context" in federation else None,
     }
@@ -108,7 +109,10 @@ def _read_run(path: Path, summary: dict[str, Any] | None, config: str, settings:
             for label, facts in told.methods.items()
         ]
     run["methods"] = [
-        _method(m, sections.get(m["label"], {}), federation, path / "methods" / m["label"] / "models.safetensors")
+        _method(
+            *(m, sections.get(m["label"], {}), federation),
+            *(path / "methods" / m["label"] / "models.safetensors", run["metrics"]),
+        )
         for m in methods
     ]
     run["notes"] = _notes(run)
@@ -136,7 +140,7 @@ def read_comparison(path: Path, summary: dict[str, Any], config: str, settings: 
         lows, highs = rows["accuracy"].min().to_numpy(), rows["accuracy"].max().to_numpy()
         kept = thin(len(mean))
         band = {"low": lows[kept].tolist(), "high": highs[kept].tolist()} if len(summary["seeds"]) > 1 else None
-        curves = {**_curves(mean), "band": band}
+        curves = {**_curves(mean, summary.get("metrics", {})), "band": band}
         about = {
             "label": label,
             "name": sections.get(label, {}).get("name", label),
@@ -145,6 +149,7 @@ def read_comparison(path: Path, summary: dict[str, Any], config: str, settings: 
         }
         methods.append(about | {"round": summary["rounds"], "rounds": summary["rounds"]})
     about = {k: summary[k] for k in ("seeds", "data", "model", "target", "notes")}
+    about["metrics"] = summary.get("metrics", {})
     state = {"name": path.resolve().name, "kind": "comparison", "state": "finished", "config": config, "truth": None}
     return compact({**state, **about, "methods": methods})
 
@@ -154,7 +159,7 @@ def _planned(settings: dict[str, Any]) -> int | None:
     return rounds if isinstance(rounds, int) else None
 
 
-def _told(events: Iterable[dict[str, Any]]) -> Told | None:
+def _event_summary(events: Iterable[dict[str, Any]]) -> EventSummary | None:
     """What the events say; of a round that was run twice (a resumed run) the later."""
     opened: dict[str, Any] | None = None
     state = "stopped"
@@ -179,11 +184,11 @@ def _told(events: Iterable[dict[str, Any]]) -> Told | None:
         return None
     for label, facts in methods.items():
         facts["history"] = pd.DataFrame([{"round": t, **row} for t, row in sorted(rows[label].items())])
-        facts["summary"] = facts["summary"] or _so_far(facts["history"])
-    return Told(opened, state, methods)
+        facts["summary"] = facts["summary"] or _so_far(facts["history"], opened.get("metrics", {}))
+    return EventSummary(opened, state, methods)
 
 
-def _so_far(history: pd.DataFrame) -> dict[str, Any]:
+def _so_far(history: pd.DataFrame, metrics: Iterable[str]) -> dict[str, Any]:
     """An entry of summary.json for a method that is not done."""
     if not len(history):
         return {"accuracy": None, "shared_accuracy": None, "contexts": None, "diverged": None}
@@ -198,6 +203,7 @@ def _so_far(history: pd.DataFrame) -> dict[str, Any]:
     return {
         "accuracy": accuracy,
         "shared_accuracy": None if shared is None else {"pooled": shared},
+        "metrics": {name: {"pooled": value(name)} for name in metrics},
         "contexts": None if k is None else {"k": int(k), "ari": value("ari")},
         "diverged": None,
         **{name: value(name) for name in ("bytes_up", "bytes_down", "gradients", "seconds")},
@@ -205,7 +211,11 @@ def _so_far(history: pd.DataFrame) -> dict[str, Any]:
 
 
 def _method(
-    m: dict[str, Any], section: dict[str, Any], federation: dict[str, np.ndarray], models: Path
+    m: dict[str, Any],
+    section: dict[str, Any],
+    federation: dict[str, np.ndarray],
+    models: Path,
+    metrics: Iterable[str],
 ) -> dict[str, Any]:
     """``section``: the method's in the configuration, where there is one."""
     clients: Clients | None = m.pop("clients")
@@ -218,7 +228,7 @@ def _method(
             chosen = explained(clients.values, m["summary"].get("contexts"), settings)
             out["contexts"] = contexts(clients, federation, load(models), chosen)
             history = _with_ari(history, clients.rounds, out["contexts"]["ari"])
-    out["history"] = _curves(history)
+    out["history"] = _curves(history, metrics)
     # A report of a thousand clients needs no list of them in the table's data.
     slim = m["summary"] | {"contexts": dict(m["summary"].get("contexts") or {}) or None}
     for key in ("assignment", "curve", "sizes"):
@@ -234,10 +244,11 @@ def _with_ari(history: pd.DataFrame, rounds: np.ndarray, ari: list[float] | None
     return history.assign(ari=found.fillna(history["ari"]) if "ari" in history else found)
 
 
-def _curves(history: pd.DataFrame) -> dict[str, Any]:
+def _curves(history: pd.DataFrame, metrics: Iterable[str]) -> dict[str, Any]:
     """Columns of the history, thinned."""
     if not len(history):
         return {"round": []}
     rows = history.iloc[thin(len(history))]
-    known = [c for c in COLUMNS if c in rows and rows[c].notna().any()]
+    wanted = [*COLUMNS, *(c for c in map(str, rows) if c.partition("/")[0] in metrics)]
+    known = [c for c in wanted if c in rows and rows[c].notna().any()]
     return {"round": rows["round"].tolist()} | {c: rows[c].tolist() for c in known}

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from cgpfl.algorithms import METHODS, Algorithm
+from cgpfl.algorithms import Algorithm, get_method
 from cgpfl.errors import CgpflError
 from cgpfl.testing import privacy, running
 from cgpfl.testing.suite import ContractError, Suite
@@ -59,9 +59,7 @@ def check_algorithm(method: Any, *, skip: tuple[str, ...] = ()) -> None:
     if unknown:
         raise CgpflError(f"skip: no check {sorted(unknown)[0]!r}; there are {', '.join(CHECKS)}")
     if isinstance(method, str):
-        if method not in METHODS:
-            raise CgpflError(f"no method {method!r}; there are {', '.join(METHODS)}")
-        method = METHODS[method]
+        method = get_method(method)
     if isinstance(method, type):
         raise ContractError(f"{method.__name__}: contract: this is a class; give an object, {method.__name__}()")
     name = getattr(method, "name", "") or type(method).__name__

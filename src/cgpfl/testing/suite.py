@@ -98,15 +98,12 @@ class Suite:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Of its runs."""
         return {**SETTINGS, "rounds": self.rounds}
 
     def fail(self, check: str, why: str) -> NoReturn:
-        """Say what was broken."""
         raise ContractError(f"{self.name}: {check}: {why}")
 
     def simulation(self, data: FederatedData | None = None, seed: int = SEED) -> Simulation:
-        """The method in the engine."""
         return Simulation(self.method, data or self.data, self.model, **{**self.settings, "seed": seed})
 
     def run(self, data: FederatedData | None = None, seed: int = SEED) -> tuple[State, dict[str, np.ndarray]]:

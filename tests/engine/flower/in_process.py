@@ -7,7 +7,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from cgpfl.data import FederatedData, Table
+from cgpfl.data import FederatedData, IndexTable
 from cgpfl.engine.flower.apps import client_app
 from cgpfl.engine.flower.node import Node
 from cgpfl.engine.flower.worker import answer
@@ -17,7 +17,7 @@ def only(data, i):
     """Client ``i`` of a federation as a federation of one: its own samples, nobody else's."""
     parts = [t.parts()[i] for t in (data.train, data.test)]
     rows, first = np.concatenate(parts), np.arange(len(parts[0]))
-    tables = Table.of([first]), Table.of([np.arange(len(first), len(rows))])
+    tables = IndexTable.of([first]), IndexTable.of([np.arange(len(first), len(rows))])
     return FederatedData(data.x[rows], data.y[rows], data.classes, *tables, scale=data.scale, shift=data.shift)
 
 
@@ -27,7 +27,7 @@ class Here(Grid):
     ``behave[client](order, answer)`` may change an answer (a RecordDict) or lose it (None).
     """
 
-    def __init__(self, data, model, methods, folder, *, seed=0, behave=None):
+    def __init__(self, data, model, methods, folder, *, seed=0, behave=None, metrics=()):
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1  # as in a ServerApp
         self.online = list(range(1, data.clients + 1))
         self.behave = behave or {}
@@ -38,7 +38,8 @@ class Here(Grid):
             def work(context, order, arrays, client=node - 1):
                 def load(label):
                     own = only(data, client)
-                    return Node(methods[label], model, own, client, data.clients, seed, folder / str(client))
+                    place = folder / str(client)
+                    return Node(methods[label], model, own, client, data.clients, seed, place, metrics)
 
                 asked = {name: order[name] for name in ("token", "client", "base", "train", "evaluate")}
                 return answer(load, {"order": asked, "node": order["label"]}, arrays)

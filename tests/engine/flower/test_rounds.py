@@ -13,7 +13,7 @@ from in_process import Here, said
 from cgpfl.algorithms import METHODS, get_method
 from cgpfl.engine.flower import link as link_module
 from cgpfl.engine.flower.link import Link
-from cgpfl.engine.flower.server import Rules, Server
+from cgpfl.engine.flower.server import Coordinator, Rules
 from cgpfl.engine.reference import simulate_loop
 from cgpfl.errors import LostError
 from cgpfl.tree import named
@@ -37,7 +37,9 @@ def ran(method, data, model, folder, *, behave=None, rules=None, grid=None, befo
     link.label = "m"
     options = {"rounds": ROUNDS, "eval_every": 2} | settings
     rules = rules or Rules(deadline=0.2)
-    server = Server(method, model, clients=data.clients, shape=data.shape, rules=rules, tell=lines.append, **options)
+    server = Coordinator(
+        method, model, clients=data.clients, shape=data.shape, rules=rules, tell=lines.append, **options
+    )
     if before:
         before(0, grid)
     link.wait(0.1, 1)
@@ -407,6 +409,6 @@ def test_orders_carry_one_message_each(four, model, tmp_path):
 def test_an_upload_has_the_form_that_is_expected(four, model):
     for name in NAMES:
         method = get_method(name)
-        server = Server(method, model, clients=4, shape=four.shape, rounds=1)
+        server = Coordinator(method, model, clients=4, shape=four.shape, rounds=1)
         assert jax.tree.leaves(server.upload_like)
         assert server.traffic().upload > 0

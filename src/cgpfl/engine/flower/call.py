@@ -16,9 +16,11 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ from cgpfl.engine.flower.orders import from_bytes, to_bytes
 from cgpfl.errors import CgpflError
 
 START_SECONDS = 120.0
+END_SECONDS = 1.0
+"""In which a worker that broke a connection has ended, if it is to end."""
 
 
 def call(
@@ -38,55 +42,39 @@ def call(
     ``loader``, "module:function", makes the node from the facts, in the worker.
     """
     content, until = to_bytes(facts, arrays), time.monotonic() + seconds
+    broken = 0
     for last in (False, True):
-        connection = _connected(place, loader)
-        try:
-            put(connection, content, until)
-            return from_bytes(take(connection, until))
-        except TimeoutError as error:
-            _end(connection)
-            raise CgpflError(f"the node's worker did not answer within {seconds:g} s and was ended") from error
-        except (OSError, EOFError) as error:
-            # It may have ended for another order's sake; doing one twice is harmless, it says where it goes on.
-            if last:
-                why = f"{type(error).__name__}; {_log(place)} may say why"
-                raise CgpflError(f"the node's worker is gone ({why})") from error
-        finally:
-            connection.close()
+        with _connected(place, loader, broken) as connection, _deadline(connection, until) as late:
+            broken = _peer(connection)
+            try:
+                connection.send_bytes(content)  # bytes alone: nothing is pickled, whoever is at the other end
+                return from_bytes(connection.recv_bytes())
+            except (OSError, EOFError) as error:
+                if late.is_set():
+                    raise CgpflError(f"the node's worker did not answer within {seconds:g} s and was ended") from error
+                # It may have ended for another order's sake; doing one twice is harmless, it says where it goes on.
+                if last:
+                    why = f"{type(error).__name__}; {_log(place)} may say why"
+                    raise CgpflError(f"the node's worker is gone ({why})") from error
     raise AssertionError
 
 
-def put(connection: socket.socket, content: bytes, until: float | None = None) -> None:
-    """Send bytes, their number first; TimeoutError where that is not done at ``until``."""
-    _allow(connection, until)
-    connection.sendall(struct.pack("!Q", len(content)))
-    connection.sendall(content)
+@contextmanager
+def _deadline(connection: Connection[Any, Any], until: float) -> Iterator[threading.Event]:
+    """At ``until`` the worker is ended, and with it whatever waits here for it to read or to write."""
+    late = threading.Event()
 
+    def end() -> None:
+        late.set()
+        _end(connection)
 
-def take(connection: socket.socket, until: float | None = None) -> bytes:
-    """Receive what :func:`put` sent."""
-    (length,) = struct.unpack("!Q", _exactly(connection, 8, until))
-    return _exactly(connection, length, until)
-
-
-def _allow(connection: socket.socket, until: float | None) -> None:
-    if until is not None:
-        left = until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        connection.settimeout(left)
-
-
-def _exactly(connection: socket.socket, length: int, until: float | None) -> bytes:
-    parts, left = [], length
-    while left:
-        _allow(connection, until)
-        part = connection.recv(min(1 << 20, left))
-        if not part:
-            raise EOFError
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
+    timer = threading.Timer(max(0.0, until - time.monotonic()), end)
+    timer.start()
+    try:
+        yield late
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 def socket_of(place: Path) -> Path:
@@ -110,13 +98,17 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _connected(place: Path, loader: str) -> socket.socket:
+def _connected(place: Path, loader: str, broken: int) -> Connection[Any, Any]:
+    """To the node's worker, or to a new one; not to the process ``broken``, where that is about to end."""
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     address = socket_of(place)
     with _locked(address.with_suffix(".lock")):
-        connection = _try(address)
-        if connection is not None:
-            return connection
+        settled = time.monotonic() + END_SECONDS
+        while (connection := _try(address)) is not None:
+            if not broken or _peer(connection) != broken or time.monotonic() > settled:
+                return connection
+            connection.close()  # the socket of a process that ends takes connections for a moment more
+            time.sleep(0.02)
         with _log(place).open("ab") as log:
             command = [sys.executable, "-m", "cgpfl.engine.flower.worker", str(address), loader, str(os.getppid())]
             worker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
@@ -131,18 +123,29 @@ def _connected(place: Path, loader: str) -> socket.socket:
         raise CgpflError(f"the node's worker did not start; {_log(place)} may say why")
 
 
-def _try(address: Path) -> socket.socket | None:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def _try(address: Path) -> Connection[Any, Any] | None:
     try:
-        connection.connect(str(address))
+        return Client(str(address), "AF_UNIX")
     except OSError:
-        connection.close()
         return None
-    return connection
 
 
-def _end(connection: socket.socket) -> None:
-    """End the worker at the other end, where the system says which it is."""
-    with contextlib.suppress(OSError, AttributeError):
-        told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        os.kill(struct.unpack("3i", told)[0], signal.SIGKILL)
+def _line(connection: Connection[Any, Any]) -> socket.socket:
+    return socket.socket(fileno=os.dup(connection.fileno()))
+
+
+def _peer(connection: Connection[Any, Any]) -> int:
+    """The process at the other end, where the system says which it is; else 0."""
+    with contextlib.suppress(OSError, AttributeError), _line(connection) as line:
+        told = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return int(struct.unpack("3i", told)[0])
+    return 0
+
+
+def _end(connection: Connection[Any, Any]) -> None:
+    """End the worker at the other end, and the connection."""
+    if worker := _peer(connection):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+    with contextlib.suppress(OSError), _line(connection) as line:
+        line.shutdown(socket.SHUT_RDWR)

@@ -247,7 +247,7 @@ def _answer(content: RecordDict) -> Answer:
             samples=_whole(said, "samples"),
             tests=_whole(said, "tests"),
             anew=bool(said["anew"]),
-            metrics={str(k): float(v) for k, v in metrics.items() if isinstance(v, float | int)},
+            metrics={str(k): v if isinstance(v, list) else float(v) for k, v in metrics.items()},
             upload=lambda like: from_record(upload, like),
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -20,12 +20,13 @@ from cgpfl.engine.flower.private import Private
 from cgpfl.engine.flower.wire import pack, unpack
 from cgpfl.engine.problem import Part, client_keys, keys_of, make_task, on_device, round_keys
 from cgpfl.errors import CgpflError
+from cgpfl.metrics import Metric
 from cgpfl.tree import all_finite
 
 # Hyper-parameters are arguments of the programs, as in simulation: the same arithmetic.
 _FRESH = jax.jit(lambda method, task, key: method.init_client(task, key))
 _TRAIN = jax.jit(lambda method, *args: method.train(*args))
-_EVALUATE = jax.jit(evaluate_message)
+_EVALUATE = jax.jit(evaluate_message, static_argnames="metrics")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Node:
     seed: int
     folder: Path
     """Where private states are kept."""
+    metrics: tuple[Metric, ...] = ()
+    """Measured beside right answers and the loss."""
 
     def __post_init__(self) -> None:
         use_compilation_cache()
@@ -56,7 +59,6 @@ class Node:
 
     @property
     def tests(self) -> int:
-        """Test samples."""
         return int(self.data.test.counts[0])
 
     @cached_property
@@ -93,7 +95,7 @@ class Node:
         heard = unpack(message, self.message_like)
         private = Private(self.folder / f"client-{self.client}", order.token)
         state, anew = self._state(private, order.base)
-        metrics: dict[str, float] = {}
+        metrics: dict[str, float | list[float]] = {}
         upload: dict[str, np.ndarray] = {}
         if order.evaluate >= 0:
             metrics = self._evaluate(heard, state, order.evaluate)
@@ -111,11 +113,13 @@ class Node:
     def _part(self, table: Any) -> Part | None:
         return None if table is None else Part(table.rows[0], table.counts[0])
 
-    def _evaluate(self, message: Any, state: Any, t: int) -> dict[str, float]:
+    def _evaluate(self, message: Any, state: Any, t: int) -> dict[str, float | list[float]]:
         arrays, keys = self._arrays, client_keys(round_keys(self._keys, t), jnp.int32(self.client))
         parts = (self._part(arrays.train), self._part(arrays.test), self._part(arrays.validation))
-        found = _EVALUATE(self.method, self._task, arrays, message, state, parts, keys)
-        return {name: float(value) for name, value in found.items()}
+        found = _EVALUATE(self.method, self._task, arrays, message, state, parts, keys, metrics=self.metrics)
+        sums = {m.name: jax.tree.leaves(found.pop(m.name)) for m in self.metrics}
+        flat = {name: np.concatenate([np.ravel(v) for v in leaves]) for name, leaves in sums.items()}
+        return {name: np.asarray(value, float).tolist() for name, value in (found | flat).items()}
 
     def _train(self, private: Private, message: Any, state: Any, order: Order) -> dict[str, np.ndarray]:
         arrays, keys = self._arrays, client_keys(round_keys(self._keys, order.train), jnp.int32(self.client))

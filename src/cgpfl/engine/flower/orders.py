@@ -40,8 +40,8 @@ class Reply:
     """Its test samples."""
     anew: bool = False
     """Whether it had lost its state and began anew."""
-    metrics: dict[str, float] = field(default_factory=dict)
-    """Named numbers; none without evaluation."""
+    metrics: dict[str, float | list[float]] = field(default_factory=dict)
+    """Named numbers, or the sums a metric is made of; none without evaluation."""
     upload: dict[str, np.ndarray] = field(default_factory=dict)
     """Named arrays; none without training."""
 

@@ -8,7 +8,7 @@ answer was refused, has weight 0 and goes on from the state it had, as in a simu
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -18,8 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from cgpfl.algorithms import Cohort
+from cgpfl.algorithms.wrapper import sampler_of
 from cgpfl.engine.cache import use_compilation_cache
-from cgpfl.engine.evaluate import evaluate_message
+from cgpfl.engine.drive import Traffic
+from cgpfl.engine.evaluate import evaluate_message, over_clients, pooled
 from cgpfl.engine.flower.orders import Order, RefusedError
 from cgpfl.engine.flower.wire import pack, unpack
 from cgpfl.engine.problem import (
@@ -32,8 +34,8 @@ from cgpfl.engine.problem import (
     make_task,
     round_keys,
 )
-from cgpfl.engine.simulation import Traffic
 from cgpfl.errors import LostError
+from cgpfl.metrics import Metric
 from cgpfl.tree import all_finite, nbytes
 
 
@@ -45,7 +47,7 @@ class Answer:
     samples: int
     tests: int
     anew: bool
-    metrics: dict[str, float]
+    metrics: Mapping[str, float | Sequence[float]]
     upload: Callable[[Any], dict[str, np.ndarray]]
     """The named arrays, given the form they must have."""
 
@@ -77,7 +79,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServerState:
     """Everything the server knows between two rounds; all of it is in a checkpoint."""
 
     server: Any
@@ -95,10 +97,10 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Happened:
+class RoundOutcome:
     """What one round brought."""
 
-    state: Served
+    state: ServerState
     record: dict[str, np.ndarray] | None
     """The evaluation of the round before, if one was due: per client ``[N]``, NaN where it is missing."""
     answered: tuple[int, ...] = ()
@@ -110,7 +112,7 @@ _SEND = jax.jit(lambda method, server, client: method.send(server, client))
 _AGGREGATE = jax.jit(lambda method, *args: method.aggregate(*args))
 
 
-class Server:
+class Coordinator:
     """One method, served to ``clients`` nodes."""
 
     def __init__(
@@ -124,12 +126,14 @@ class Server:
         seed: int = 0,
         eval_every: int = 1,
         participation: float = 1.0,
+        metrics: tuple[Metric, ...] = (),
         rules: Rules | None = None,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         use_compilation_cache()
         self.method, self.rounds, self.eval_every = method, rounds, eval_every
         self.clients, self.shape, self.rules, self.tell = clients, shape, rules or Rules(), tell
+        self.metrics = metrics
         self.keys = keys_of(seed)
         self.task = make_task(model, self.keys, clients)
         self.cohort = cohort_size(participation, clients)
@@ -137,11 +141,11 @@ class Server:
         first = jax.eval_shape(lambda task, key: method.init_server(task, key), self.task, self.keys.setup)
         self.message_like = jax.eval_shape(method.send, first, jnp.int32(0))
 
-    def start(self) -> Served:
+    def start(self) -> ServerState:
         """Before the first round."""
         server = jax.jit(self.method.init_server)(self.task, self._setup[0])
         nobody = np.zeros(self.clients, np.int32)
-        return Served(server, 0, nobody, nobody, nobody)
+        return ServerState(server, 0, nobody, nobody, nobody)
 
     def shapes(self) -> Any:
         """The form of the server's state."""
@@ -158,16 +162,16 @@ class Server:
         return jax.eval_shape(one, self.task, self.message_like, self.keys.setup)
 
     @cached_property
-    def metric_names(self) -> list[str]:
-        """What an evaluation measures."""
+    def measures(self) -> dict[str, Any]:
+        """What an evaluation measures, as forms."""
 
         def one(task: Any, message: Any, key: Any) -> Any:
             part = Part(jnp.zeros(1, jnp.int32), jnp.int32(1))
             client, parts = self.method.init_client(task, key), (part, part, None)
             keys = client_keys(round_keys(self.keys, 0), jnp.int32(0))
-            return evaluate_message(self.method, task, self._somebody, message, client, parts, keys)
+            return evaluate_message(self.method, task, self._somebody, message, client, parts, keys, self.metrics)
 
-        return sorted(jax.eval_shape(one, self.task, self.message_like, self.keys.setup))
+        return jax.eval_shape(one, self.task, self.message_like, self.keys.setup)
 
     @property
     def _somebody(self) -> Arrays:
@@ -184,7 +188,7 @@ class Server:
         """Whether round ``t`` (from 0) is evaluated."""
         return t >= 0 and ((t + 1) % self.eval_every == 0 or t + 1 == self.rounds)
 
-    def step(self, state: Served, nodes: Nodes) -> Happened:
+    def step(self, state: ServerState, nodes: Nodes) -> RoundOutcome:
         """One round, and the evaluation of the one before where that is due."""
         needed = min(self.rules.minimum, self.cohort)
         for attempt in range(self.rules.repeats + 1):
@@ -197,7 +201,7 @@ class Server:
                 self.tell(f"{line}; repeated")
         raise LostError(f"{line}, {self.rules.repeats + 1} times; the run stops, with round {state.t} saved")
 
-    def evaluate(self, state: Served, nodes: Nodes) -> Happened:
+    def evaluate(self, state: ServerState, nodes: Nodes) -> RoundOutcome:
         """The evaluation of the last round; who does not answer is asked again."""
         good: dict[int, Answer] = {}
         refused: dict[int, str] = {}
@@ -212,11 +216,15 @@ class Server:
             why = "".join(f"; client {i} {reason}" for i, reason in refused.items())
             raise LostError(f"evaluation: {len(good)} answers of at least {self.rules.minimum}{why}; the run stops")
         state = self._seen(state, good)
-        return Happened(state, self._record(state, good), tuple(sorted(good)), refused)
+        return RoundOutcome(state, self._record(state, good), tuple(sorted(good)), refused)
 
-    def _round(self, state: Served, nodes: Nodes) -> Happened:
+    def _round(self, state: ServerState, nodes: Nodes) -> RoundOutcome:
         t, keys = state.t, round_keys(self.keys, state.t)
-        cohort = [int(i) for i in draw_cohort(keys, jnp.arange(self.clients), self.cohort)]
+        if sampler_of(self.method).by_size and not state.samples.all():  # nobody has said yet how much it has
+            silent = [int(i) for i in np.flatnonzero(state.samples == 0)]
+            state = self._seen(state, self._ask(state, nodes, [], silent, -1)[0])
+        known = (self.method, state.server, keys, jnp.arange(self.clients), jnp.asarray(state.samples))
+        cohort = [int(i) for i in draw_cohort(*known, self.cohort)]
         due = self.due(t - 1)
         good, uploads, refused = self._ask(
             state, nodes, cohort, list(range(self.clients)) if due else [], t - 1 if due else -1
@@ -226,17 +234,17 @@ class Server:
         answered = tuple(i for i in cohort if i in uploads)
         anew = tuple(i for i, a in good.items() if a.anew)
         if len(answered) < min(self.rules.minimum, self.cohort):
-            return Happened(state, None, answered, refused, anew)
+            return RoundOutcome(state, None, answered, refused, anew)
         server = self._aggregate(state, cohort, uploads, keys.server)
         if not bool(all_finite(server)):
             raise LostError(f"round {t + 1}: what was uploaded is too large to be averaged; set deploy.largest")
         heard = state.heard.copy()
         heard[list(answered)] = t + 1
         new = replace(state, server=server, t=t + 1, heard=heard, answers=state.answers + len(answered))
-        return Happened(new, record, answered, refused, anew)
+        return RoundOutcome(new, record, answered, refused, anew)
 
     def _ask(
-        self, state: Served, nodes: Nodes, train: list[int], evaluate: list[int], of: int
+        self, state: ServerState, nodes: Nodes, train: list[int], evaluate: list[int], of: int
     ) -> tuple[dict[int, Answer], dict[int, Any], dict[int, str]]:
         """Ask some to train and some to evaluate round ``of`` → good answers, their uploads, and why others are not."""
         orders = {}
@@ -247,7 +255,7 @@ class Server:
         return self._checked(state, nodes.ask(orders, self.rules.deadline), orders)
 
     def _checked(
-        self, state: Served, answers: Mapping[int, Answer], orders: Mapping[int, tuple[Order, Any]]
+        self, state: ServerState, answers: Mapping[int, Answer], orders: Mapping[int, tuple[Order, Any]]
     ) -> tuple[dict[int, Answer], dict[int, Any], dict[int, str]]:
         """The answers that are what was asked for, their uploads, and why the others are not."""
         good, uploads, refused = {}, {}, {}
@@ -263,7 +271,7 @@ class Server:
                     if not 1 <= now < 2**31 // self.clients or (was and was != now):
                         raise RefusedError(f"says it has {now} {name} samples" + (f", before {was}" if was else ""))
                 if order.evaluate >= 0:
-                    _check_metrics(answer, self.metric_names)
+                    _check_metrics(answer, self.measures)
                 if order.train >= 0:
                     uploads[i] = unpack(answer.upload(self.upload_like), self.upload_like, self.rules.largest)
                 good[i] = answer
@@ -273,34 +281,52 @@ class Server:
                 refused[i] = f"cannot be used ({type(error).__name__})"
         return good, uploads, refused
 
-    def _seen(self, state: Served, good: Mapping[int, Answer]) -> Served:
+    def _seen(self, state: ServerState, good: Mapping[int, Answer]) -> ServerState:
         samples, tests = state.samples.copy(), state.tests.copy()
         for i, answer in good.items():
             samples[i], tests[i] = answer.samples, answer.tests
         return replace(state, samples=samples, tests=tests)
 
-    def _aggregate(self, state: Served, cohort: list[int], uploads: Mapping[int, Any], key: Any) -> Any:
+    def _aggregate(self, state: ServerState, cohort: list[int], uploads: Mapping[int, Any], key: Any) -> Any:
         nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), self.upload_like)
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(uploads.get(i, nothing) for i in cohort))
         weights = [int(state.samples[i]) if i in uploads else 0 for i in cohort]
         of = Cohort(jnp.asarray(cohort, jnp.int32), jnp.asarray(weights, jnp.int32))
         return _AGGREGATE(self.method, state.server, stacked, of, key)
 
-    def _record(self, state: Served, good: Mapping[int, Answer]) -> dict[str, np.ndarray]:
-        each = {name: np.full(self.clients, np.nan, np.float32) for name in self.metric_names}
+    def _record(self, state: ServerState, good: Mapping[int, Answer]) -> dict[str, np.ndarray]:
+        each = {name: np.full((self.clients, _size(like)), np.nan) for name, like in self.measures.items()}
         for i, answer in good.items():
             for name, value in answer.metrics.items():
                 each[name][i] = value
+        record: dict[str, Any] = {name: values[:, 0].astype(np.float32) for name, values in each.items()}
+        for m in self.metrics:
+            leaves, form = jax.tree.flatten(self.measures[m.name])
+            parts = np.split(np.nan_to_num(each[m.name]), np.cumsum([leaf.size for leaf in leaves])[:-1], axis=1)
+            shaped = [p.reshape(-1, *leaf.shape).astype(leaf.dtype) for p, leaf in zip(parts, leaves, strict=True)]
+            record[m.name] = jax.tree.unflatten(form, shaped)
+        record = {k: np.asarray(v) for k, v in pooled(over_clients(record, self.metrics), self.metrics).items()}
+        for m in self.metrics:  # of who was not heard nothing is known
+            record[m.name] = np.where(np.isnan(each[m.name][:, 0]), np.nan, record[m.name])
         report = {name: np.asarray(value) for name, value in self.method.report(state.server).items()}
-        return {**each, **report, "answers": np.asarray(state.answers, np.int32)}
+        return {**record, **report, "answers": np.asarray(state.answers, np.int32)}
 
 
-def _check_metrics(answer: Answer, names: list[str]) -> None:
-    if sorted(answer.metrics) != names:
-        raise RefusedError(f"has measured {', '.join(sorted(answer.metrics)) or 'nothing'}, not {', '.join(names)}")
-    for name, value in answer.metrics.items():
-        if not np.isfinite(value):
+def _size(like: Any) -> int:
+    """Numbers in a tree of this form."""
+    return sum(leaf.size for leaf in jax.tree.leaves(like))
+
+
+def _check_metrics(answer: Answer, measures: Mapping[str, Any]) -> None:
+    found, names = sorted(answer.metrics), sorted(measures)
+    if found != names:
+        raise RefusedError(f"has measured {', '.join(found) or 'nothing'}, not {', '.join(names)}")
+    values = {name: np.atleast_1d(value) for name, value in answer.metrics.items()}
+    for name, value in values.items():
+        if value.size != _size(measures[name]):
+            raise RefusedError(f"{name} has {value.size} numbers, not {_size(measures[name])}")
+        if not np.isfinite(value).all():
             raise RefusedError(f"{name} is not finite")
-    for name in ("correct", "shared_correct"):
-        if not 0 <= answer.metrics.get(name, 0) <= answer.tests:
-            raise RefusedError(f"{name} is {answer.metrics[name]:g} of {answer.tests}")
+    for name in values.keys() & {"correct", "shared_correct"}:
+        if not 0 <= values[name][0] <= answer.tests:
+            raise RefusedError(f"{name} is {values[name][0]:g} of {answer.tests}")

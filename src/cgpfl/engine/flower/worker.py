@@ -8,21 +8,19 @@ when the process ``PARENT`` is gone.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
-import socket
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Listener
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cgpfl.engine.flower.call import put, take
 from cgpfl.engine.flower.orders import Order, RefusedError, from_bytes, to_bytes
 from cgpfl.errors import CgpflError
 
@@ -45,16 +43,13 @@ def main() -> None:
     address, loader, parent = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     module, _, name = loader.partition(":")
     address.unlink(missing_ok=True)
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    server.bind(str(address))
-    server.listen(4)
+    listener = Listener(str(address), "AF_UNIX", backlog=4)
     threading.Thread(target=_watch, args=(parent, address), daemon=True).start()
     load = getattr(importlib.import_module(module), name)
     while True:
-        connection, _ = server.accept()
-        with contextlib.closing(connection):
+        with listener.accept() as connection:
             try:
-                put(connection, to_bytes(*answer(load, *from_bytes(take(connection)))))
+                connection.send_bytes(to_bytes(*answer(load, *from_bytes(connection.recv_bytes()))))
             except (OSError, EOFError):
                 continue  # who asked has gone
             except Exception:

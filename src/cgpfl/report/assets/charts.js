@@ -85,18 +85,11 @@ function traceOf(m, x, y, ui, more = {}) {
 }
 
 const visible = (run, ui) => run.methods.filter((m) => !ui.hidden.has(m.label));
-const METRIC = {
-  accuracy: "test accuracy",
-  mean: "mean test accuracy",
-  worst_tenth: "accuracy, worst tenth",
-  shared_accuracy: "accuracy of shared models",
-  loss: "test loss",
-  train_loss: "training loss",
-};
 
 /** A metric over rounds, bytes or gradients: a line a method, with the range over seeds where there are several. */
 function curves(run, ui) {
-  const share = !ui.y.includes("loss"),
+  const drawn = ui.curves.find((c) => c.name === ui.y),
+    share = drawn.percent,
     over = { round: "round", bytes: "megabytes, sent and received", gradients: "gradient evaluations" };
   const data = [];
   for (const m of visible(run, ui)) {
@@ -145,7 +138,7 @@ function curves(run, ui) {
       hovermode: ui.x === "round" ? "x unified" : "closest",
       uirevision: ui.x + ui.y,
       xaxis: { title: { text: over[ui.x] }, rangemode: "tozero" },
-      yaxis: { title: { text: METRIC[ui.y] }, tickformat: share ? ".0%" : "" },
+      yaxis: { title: { text: drawn.axis }, tickformat: share ? ".0%" : "" },
     },
   };
 }

@@ -26,6 +26,7 @@ function look() {
       : 0;
   ui.line = ui.dark ? "#353b43" : "#d9dde2";
   ui.styles = stylesOf(page.runs);
+  ui.curves = page.curves;
 }
 
 // Panels
@@ -143,7 +144,13 @@ function menu(key, methods) {
   ];
 }
 
+/** What can be drawn over rounds, as a menu; what was chosen stays. */
+function offer() {
+  $("y").replaceChildren(...ui.curves.map((c) => new Option(c.menu, c.name, false, c.name === ui.y)));
+}
+
 function build() {
+  offer();
   for (const p of panels.values()) p.used = false;
   document.documentElement.style.setProperty("--columns", Math.max(2, page.runs.length));
   for (const run of page.runs) {
@@ -190,7 +197,7 @@ function contextPanels(run, id, of) {
   if (c.trust)
     panel("contexts", "differ/" + id, `${m.label}: how much clients differ` + of, () => differences(run, m, ui));
   if (c.groups.length)
-    panel("contexts", "groups/" + id, `${m.label}: contexts at the end` + of, () => ({ html: groupTable(run, m) }));
+    panel("contexts", "groups/" + id, `${m.label}: contexts at the end` + of, () => ({ html: groupTable(m) }));
   if (c.groups.length && c.groups[0].labels)
     panel("contexts", "labels/" + id, `${m.label}: labels in each context` + of, () => labelShares(run, m, ui));
   if (models)
@@ -234,24 +241,10 @@ function insidePanels(run, id, of) {
     add("kmeans", "Iterations of k-means", column("kmeans_iterations", "iterations", "d", { rangemode: "tozero" }));
 }
 
-function groupTable(run, m) {
-  const truth = run.truth != null,
-    head = ["context", "clients", "mean accuracy", ...(truth ? ["of true contexts"] : [])];
-  const row = (cells, tag) => element("tr", {}, ...cells.map((v) => element(tag, {}, v)));
-  const rows = m.contexts.groups.map((g) => {
-    const swatch = element("span", {});
-    swatch.style.cssText = `display:inline-block;width:.8em;height:.8em;border-radius:2px;margin-right:.5em;background:${contextColour(g.context)}`;
-    const from = truth ? [g.truth[0].map((t, i) => `${t} (${g.truth[1][i]})`).join(", ")] : [];
-    return row(
-      [element("span", {}, swatch, String(g.context)), String(g.members), percent(g.accuracy), ...from],
-      "td",
-    );
-  });
-  return element(
-    "div",
-    { className: "wide" },
-    element("table", {}, element("thead", {}, row(head, "th")), element("tbody", {}, ...rows)),
-  );
+function groupTable(m) {
+  const box = element("div", { className: "wide", innerHTML: m.contexts.table });
+  for (const s of box.querySelectorAll(".swatch")) s.style.background = contextColour(Number(s.dataset.context));
+  return box;
 }
 
 /** Chips that are legend and filter at once. */

@@ -1,0 +1,241 @@
+"""Methods around methods: what is added to any of them without a subclass of each."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from cgpfl.algorithms.base import ClientData, Cohort, Task
+from cgpfl.algorithms.steps import full_loss
+from cgpfl.errors import CgpflError
+from cgpfl.hyperparameters import algorithm, component, hyper_parameters, plain
+from cgpfl.rounds import (
+    MEANS,
+    OUTGOING,
+    SAMPLERS,
+    Encoder,
+    Known,
+    Mean,
+    Outgoing,
+    Sampler,
+    Uniform,
+    WeightedMean,
+)
+from cgpfl.tree import Tree
+
+
+class Wrapper:
+    """Does what its ``method`` does. A subclass overrides what it adds; everything else is the inner method's.
+
+    A subclass declares ``method: Any = component(FedAvg(), "what it is around", METHODS)``. Hooks beside the contract,
+    hyper-parameters and the name are found in the inner method, where the wrapper has none.
+    """
+
+    method: Any
+
+    def __getattr__(self, name: str) -> Any:
+        """What a wrapper does not have itself is its method's."""
+        if name.startswith("__") or name == "method":
+            raise AttributeError(name)
+        return getattr(self.method, name)
+
+    def init_server(self, task: Task, key: Array) -> Any:
+        """The method's."""
+        return self.method.init_server(task, key)
+
+    def init_client(self, task: Task, key: Array) -> Any:
+        """The method's."""
+        return self.method.init_client(task, key)
+
+    def send(self, server: Any, client_id: Array) -> Any:
+        """The method's."""
+        return self.method.send(server, client_id)
+
+    def train(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> tuple[Any, Any]:
+        """The method's."""
+        return self.method.train(task, message, client, data, key)
+
+    def aggregate(self, server: Any, uploads: Any, cohort: Cohort, key: Array) -> Any:
+        """The method's."""
+        return self.method.aggregate(server, uploads, cohort, key)
+
+    def personal(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> Tree:
+        """The method's."""
+        return self.method.personal(task, message, client, data, key)
+
+    def shared(self, message: Any) -> Tree | None:
+        """The method's."""
+        return self.method.shared(message)
+
+    def report(self, server: Any) -> dict[str, Array]:
+        """The method's."""
+        return self.method.report(server)
+
+    def gradients(self) -> float:
+        """The method's."""
+        return float(self.method.gradients())
+
+
+class Sent(NamedTuple):
+    """What a client sends where that is more, or in another form, than the method's upload."""
+
+    upload: Any
+    """The method's; empty where a part of it is encoded."""
+    encoded: Any
+    loss: Any
+    """f_i of the model it was sent, where the sampler asks for it."""
+
+
+class Heard(NamedTuple):
+    """The method's server, and the losses ``[N]`` that its sampler was told."""
+
+    server: Any
+    losses: Array
+
+
+@algorithm
+class Seamed(Wrapper):
+    """A method under the rules of a round: who is asked, what leaves a client, how uploads become a mean."""
+
+    method: Any
+    sampler: Sampler = component(Uniform(), "who is asked", SAMPLERS)
+    outgoing: tuple[Outgoing, ...] = component((), "what leaves a client", OUTGOING, many=True)
+    mean: Mean = component(WeightedMean(), "how uploads become a mean", MEANS)
+
+    @property
+    def encoder(self) -> Encoder | None:
+        """The rule that gives updates another form, if there is one."""
+        last = self.outgoing[-1] if self.outgoing else None
+        return last if isinstance(last, Encoder) else None
+
+    def check(self, clients: int, answers: float, rounds: int) -> None:
+        """The method's own, and rules that do not go with each other."""
+        if hasattr(self.method, "check"):
+            self.method.check(clients, answers, rounds)
+        if any(isinstance(rule, Encoder) for rule in self.outgoing[:-1]):
+            names = ", ".join(rule.name for rule in self.outgoing)
+            raise CgpflError(f"outgoing = {names}: one rule at most may encode, and it must be the last")
+
+    def init_server(self, task: Task, key: Array) -> Any:
+        """The method's, and losses that nobody has told yet."""
+        server = self.method.init_server(task, key)
+        return Heard(server, jnp.full(task.clients, jnp.inf)) if self.sampler.by_loss else server
+
+    def inner(self, server: Any) -> Any:
+        """The method's own server."""
+        return server.server if self.sampler.by_loss else server
+
+    def send(self, server: Any, client_id: Array) -> Any:
+        """The method's."""
+        return self.method.send(self.inner(server), client_id)
+
+    def report(self, server: Any) -> dict[str, Array]:
+        """The method's."""
+        return self.method.report(self.inner(server))
+
+    def train(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> tuple[Any, Any]:
+        """The method's, and then the rules for what leaves."""
+        upload, new = self.method.train(task, message, client, data, key)
+        encoded: Any = ()
+        if self.outgoing:
+            moving, anchors = self._updates(message, upload)
+            update = [v - a for v, a in zip(moving, anchors, strict=True)]
+            keys = jax.random.split(jax.random.fold_in(key, STREAM), len(self.outgoing))
+            for rule, own in zip(self.outgoing, keys, strict=True):
+                if not isinstance(rule, Encoder):
+                    update = rule.change(update, own)
+            if self.encoder is not None:
+                encoded = self.encoder.encode(update, keys[-1])
+            whole = [a + d for a, d in zip(anchors, update, strict=True)]
+            upload = self._with(message, upload, whole if self.encoder is None else [jnp.zeros(0)] * len(update))
+        if self.encoder is None and not self.sampler.by_loss:
+            return upload, new
+        return Sent(upload, encoded, self._loss(task, message, client, data, key)), new
+
+    def _loss(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> Any:
+        """f_i of the shared model, or of the personal one where there is none; nothing if nobody asks."""
+        if not self.sampler.by_loss:
+            return ()
+        model = self.method.shared(message)
+        model = self.method.personal(task, message, client, data, key) if model is None else model
+        return full_loss(task, model, data)
+
+    def aggregate(self, server: Any, uploads: Any, cohort: Cohort, key: Array) -> Any:
+        """The method's, with uploads as they were meant and the mean of these rules."""
+        own, sent = self.inner(server), uploads
+        if self.encoder is not None or self.sampler.by_loss:
+            uploads = sent.upload
+        if self.encoder is not None:
+            uploads = jax.vmap(lambda i, one: self._decoded(own, i, one))(cohort.ids, sent)
+        new = self.method.aggregate(own, uploads, cohort._replace(rule=self.mean), key)
+        if not self.sampler.by_loss:
+            return new
+        told = jnp.where(cohort.present > 0, sent.loss, server.losses[cohort.ids])
+        return Heard(new, server.losses.at[cohort.ids].set(told))
+
+    def _decoded(self, server: Any, client_id: Array, sent: Sent) -> Any:
+        """An upload, of what was sent."""
+        message = self.method.send(server, client_id)
+        _, anchors = self._updates(message, sent.upload)
+        assert self.encoder is not None
+        update = self.encoder.decode(sent.encoded, anchors)
+        return self._with(message, sent.upload, [a + d for a, d in zip(anchors, update, strict=True)])
+
+    def _anchored(self, message: Any, upload: Any) -> tuple[list[Any], list[Any], Any]:
+        """Leaves of an upload, of what they moved away from (None: no update), and their structure."""
+        leaves, structure = jax.tree.flatten(upload)
+        anchor = upload
+        if leaves:
+            anchor = self.method.anchor(message, upload) if hasattr(self.method, "anchor") else None
+        if anchor is None:
+            name = getattr(self.method, "name", "") or type(self.method).__name__
+            raise CgpflError(f"{name}: outgoing: its uploads are no updates of something that was sent")
+        form: Any = structure
+        return leaves, form.flatten_up_to(anchor), structure
+
+    def _updates(self, message: Any, upload: Any) -> tuple[list[Any], list[Any]]:
+        """The leaves that are updates, and what they moved away from."""
+        leaves, anchors, _ = self._anchored(message, upload)
+        pairs = [(v, a) for v, a in zip(leaves, anchors, strict=True) if a is not None]
+        return [v for v, _ in pairs], [a for _, a in pairs]
+
+    def _with(self, message: Any, upload: Any, values: list[Any]) -> Any:
+        """The upload with other values where it is an update."""
+        leaves, anchors, structure = self._anchored(message, upload)
+        given = iter(values)
+        new = [v if a is None else next(given) for v, a in zip(leaves, anchors, strict=True)]
+        return jax.tree.unflatten(structure, new)
+
+
+STREAM = 0x5EA
+"""Folded into a client's key for what leaves it: other draws than its training's."""
+
+
+def seamed(method: Any, rules: dict[str, Any]) -> Any:
+    """A method under the rules of a round that are not the usual ones; itself where there are none."""
+    return Seamed(method, **rules) if rules and not isinstance(method, Seamed) else method
+
+
+def unseamed(method: Any) -> Any:
+    """The method itself."""
+    return method.method if isinstance(method, Seamed) else method
+
+
+def rules_in(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """The rules of a round among the values of a configuration."""
+    fields = {name: field for name, field in hyper_parameters(Seamed).items() if name != "method"}
+    return {name: plain(values[name], field, f"{where}: {name}") for name, field in fields.items() if name in values}
+
+
+def sampler_of(method: Any) -> Sampler:
+    """The rule by which clients of a method are asked."""
+    return method.sampler if isinstance(method, Seamed) else Uniform()
+
+
+def known_of(method: Any, server: Any, ids: Array, samples: Array) -> Known:
+    """What that rule may know of the clients at ``ids [N]``, with ``samples [N]``."""
+    told = isinstance(method, Seamed) and method.sampler.by_loss
+    return Known(ids, samples, server.losses[ids] if told else jnp.zeros(ids.shape[0]))

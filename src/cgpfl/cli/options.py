@@ -1,0 +1,88 @@
+"""An experiment's settings as options, the same for every command that takes an experiment.
+
+They are those of :class:`cgpfl.engine.settings.Settings`, written out here because importing that takes JAX's second;
+a test compares the two.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from cgpfl.cli.app import one_of
+
+
+def _splits(incomplete: str) -> list[str]:
+    """Completion of a split's name."""
+    from cgpfl.data import SPLITS
+
+    return one_of(*SPLITS)(incomplete)
+
+
+SETTINGS: dict[str, tuple[type, str]] = {
+    "seed": (int, "seed of everything random"),
+    "rounds": (int, "communication rounds"),
+    "eval_every": (int, "rounds between evaluations; 0 = about 100 evaluations"),
+    "participation": (float, "share of the clients asked in a round"),
+    "dropout": (float, "chance that a client asked does not answer"),
+    "clients_per_block": (int, "clients computed at once; 0 = what fits"),
+    "devices": (str, "devices that share the clients"),
+    "store": (str, "where personal states are between rounds"),
+    "precision": (str, "of the clients' matrix products; default = JAX's own"),
+    "metrics": (str, "what is measured of clients' models"),
+    "sampler": (str, "who is asked in a round"),
+    "outgoing": (str, "what becomes of an update before it leaves"),
+    "mean": (str, "how uploads become a mean"),
+}
+SEVERAL = {"metrics": "as a,b", "outgoing": "as a,b", "devices": "a number, or all"}
+"""What is said of an option beside its meaning; those "as a,b" are lists."""
+OPTIONS: dict[str, Any] = {
+    "data": Annotated[
+        str | None, typer.Option(help="A data set's name, a .npz file with x and y, or package.module:function.")
+    ],
+    "split": Annotated[
+        str | None,
+        typer.Option(help="rotation, labels, shift, iid, cyclic, block, random, ...", autocompletion=_splits),
+    ],
+    "clients": Annotated[int | None, typer.Option(help="Number of clients.")],
+    "model": Annotated[
+        str | None,
+        typer.Option(help="mlr, dnn, cnn or package.module:Name.", autocompletion=one_of("mlr", "dnn", "cnn")),
+    ],
+} | {
+    name: Annotated[
+        kind | None,
+        typer.Option(help=meaning[0].upper() + meaning[1:] + (f", {SEVERAL[name]}." if name in SEVERAL else ".")),
+    ]
+    for name, (kind, meaning) in SETTINGS.items()
+}
+
+
+def experiment_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command these options, but for those it has itself; what was given comes as its argument ``flags``."""
+    own = inspect.signature(command).parameters
+    hints = get_type_hints(command, include_extras=True)
+    more = {name: kind for name, kind in OPTIONS.items() if name not in own}
+    named: list[inspect.Parameter] = []
+    for name, parameter in own.items():
+        if name != "flags":
+            named.append(parameter.replace(annotation=hints[name]))
+            continue
+        rest: Any = inspect.Parameter.KEYWORD_ONLY
+        named += [inspect.Parameter(n, rest, default=None, annotation=kind) for n, kind in more.items()]
+
+    def called(**values: Any) -> None:
+        flags = {name: values.pop(name) for name in more}
+        for name, said in SEVERAL.items():
+            if said == "as a,b" and flags.get(name) is not None:
+                flags[name] = [word.strip() for word in flags[name].split(",")]
+        command(flags={name: value for name, value in flags.items() if value is not None}, **values)
+
+    called.__name__, called.__doc__ = command.__name__, command.__doc__
+    ordered = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in named]
+    called.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
+    return called

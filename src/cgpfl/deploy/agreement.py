@@ -1,0 +1,95 @@
+"""``[deploy]``: what a federation of nodes agrees on. Read on nodes, too: nothing heavy is imported."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cgpfl.algorithms import get_method
+from cgpfl.algorithms.wrapper import rules_in, seamed
+from cgpfl.errors import CgpflError
+from cgpfl.hyperparameters import from_values, hyper
+from cgpfl.models import as_model
+from cgpfl.registry import look_in
+
+EXPERIMENT = "experiment.toml"
+"""The file of an app that describes its experiment."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What nodes and server agree on, and when a round counts."""
+
+    clients: int = hyper(4, "N, nodes of the federation", low=1)
+    shape: tuple[int, ...] = hyper((), "shape of one input", kind=tuple, labels=True)
+    classes: int = hyper(2, "number of classes", low=2)
+    scale: float = hyper(1.0, "model inputs are x * scale + shift")
+    shift: float = hyper(0.0, "model inputs are x * scale + shift")
+    test: float = hyper(0.25, "share of a node's samples held out, where it brings no test file", above=0, high=0.99)
+    deadline: float = hyper(120.0, "seconds that nodes have for a round", above=0)
+    minimum: int = hyper(1, "answers without which a round is repeated", low=1)
+    repeats: int = hyper(2, "how often a round is repeated before the run stops", low=0)
+    join: float = hyper(120.0, "seconds to wait for all nodes before the first round", low=0)
+    largest: float = hyper(0.0, "largest norm of an upload; 0 = any", low=0)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """An app's experiment, as far as a node needs it."""
+
+    values: dict[str, Any]
+    """The experiment, without ``[deploy]``."""
+    deploy: Deployment
+    where: Path
+
+    @property
+    def seed(self) -> int:
+        return int(self.values.get("seed", 0))
+
+    def method(self, label: str) -> Any:
+        for m in self.values.get("method", []):
+            settings = {k: v for k, v in m.items() if k not in ("name", "label")}
+            if label in (m.get("label"), m.get("name")):
+                return seamed(get_method(m["name"], settings), rules_in(self.values, str(self.where)))
+        raise CgpflError(f"{self.where}: has no method {label!r}")
+
+    def model(self) -> Any:
+        settings = dict(self.values.get("model", {}))
+        return as_model(settings.pop("name", "mlr"), self.deploy.shape, self.deploy.classes, **settings)
+
+
+def read_agreement(path: Path) -> Agreement:
+    """An app's experiment. Modules beside it, which came with it, can be imported from then on."""
+    look_in(path.parent)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CgpflError(f"{path}: no such file; write an app by: cgpfl deploy init") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise CgpflError(f"{path}: not valid TOML: {' '.join(str(error).split())}") from error
+    if "deploy" not in values:
+        raise CgpflError(f"{path}: has no section [deploy]; write an app by: cgpfl deploy init")
+    deploy = from_values(Deployment, values.pop("deploy"), f"{path}: deploy")
+    if not deploy.shape or 0 in deploy.shape:
+        raise CgpflError(f"{path}: deploy: shape must be the shape of one input, such as [28, 28]")
+    if deploy.minimum > deploy.clients:
+        raise CgpflError(f"{path}: deploy: minimum = {deploy.minimum}: there are only {deploy.clients} clients")
+    return Agreement(values, deploy, path)
+
+
+def check_fits(experiment: Any, deploy: Deployment, where: str) -> None:
+    """Raise a one-line error where an experiment cannot be run on nodes."""
+    if experiment.dropout > 0:
+        raise CgpflError(f"{where}: dropout = {experiment.dropout:g}: is for simulations, nodes drop out themselves")
+    if experiment.precision != "default":
+        raise CgpflError(
+            f"{where}: precision = {experiment.precision!r}: is for simulations, nodes compute as JAX does"
+        )
+    for label, method in experiment.methods().items():
+        if getattr(method, "needs_public", False):
+            raise CgpflError(f"{where}: {label}: needs samples that everybody has, which nodes have not")
+        if hasattr(method, "check"):
+            asked = max(1, round(experiment.participation * deploy.clients))
+            method.check(deploy.clients, experiment.rounds * asked, experiment.rounds)

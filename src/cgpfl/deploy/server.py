@@ -1,0 +1,264 @@
+"""The server's run: every method in turn, a checkpoint after each round, the run folder of a simulation at the end."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from cgpfl.deploy.agreement import EXPERIMENT, Agreement, check_fits, read_agreement
+from cgpfl.deploy.remote import RemoteData, RemoteEngine
+from cgpfl.engine.flower.link import Link
+from cgpfl.engine.flower.server import Coordinator, RoundOutcome, Rules, ServerState
+from cgpfl.engine.round import State
+from cgpfl.errors import CgpflError
+from cgpfl.experiment import events as stream
+from cgpfl.experiment.checkpoint import MethodFolder, check_same
+from cgpfl.experiment.config import Experiment, from_dict, to_toml
+from cgpfl.experiment.folder import RunFolder
+from cgpfl.experiment.records import Records, scores
+from cgpfl.experiment.result import Result
+from cgpfl.experiment.run import fingerprint
+from cgpfl.files import save_arrays, write
+from cgpfl.metrics import measured
+
+LOCK = "server.lock"
+ASKING = 1.0
+"""Seconds in which whoever only asked whether a run is served has let go of the lock."""
+RELEASED = "released.txt"
+"""Clients whose nodes may be others from now on."""
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Hold a run folder: two servers of one run would count everything twice."""
+    with (out / LOCK).open("w") as file:
+        until = time.monotonic() + ASKING
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > until:
+                    raise CgpflError(f"run {out}: is being served already; follow it by: cgpfl deploy run") from error
+                time.sleep(0.05)
+        yield
+
+
+def has_server(out: Path) -> bool:
+    """Whether a server is at work on a run folder of this machine; asking needs no right to write."""
+    try:
+        with (out / LOCK).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+
+
+class Events:
+    """What the server says, among the events of its run; who follows the run reads them."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = stream.JsonLines(path)
+
+    def tell(self, kind: str, **facts: Any) -> None:
+        """Write one."""
+        self._file(stream.Event(kind, values=facts))
+
+    def say(self, line: str) -> None:
+        """A line for people."""
+        print(line, flush=True)
+        self.tell("say", line=line)
+
+
+def run_server(app: Path, grid: Any, out: Path) -> None:
+    """Run every method of the app's experiment on its nodes; go on where the run folder ``out`` ends."""
+    agreed = read_agreement(app / EXPERIMENT)
+    out.mkdir(parents=True, exist_ok=True)
+    with alone(out):
+        events = Events(out / stream.EVENTS)
+        try:
+            _run_all(agreed, grid, RunFolder(out), events)
+        except Exception as error:  # whoever follows must not wait in vain
+            known = isinstance(error, CgpflError)
+            events.tell(
+                "stopped", message=str(error) if known else f"the server failed: {type(error).__name__}: {error}"
+            )
+            raise
+
+
+def _run_all(agreed: Agreement, grid: Any, folder: RunFolder, events: Events) -> None:
+    experiment, out = check(agreed), folder.path
+    events.tell("waiting", clients=agreed.deploy.clients)
+    for label, method in experiment.methods().items():
+        if folder.method(label).exists():  # before anything is written
+            check_same(
+                folder.method(label).path, folder.method(label).facts()["run"], _made(agreed, experiment, method)
+            )
+    write(out / "config.toml", to_toml({**agreed.values, "deploy": _plain(asdict(agreed.deploy))}).encode())
+    link = Link(grid, agreed.deploy.clients, _claims(folder), events.say)
+    (out / RELEASED).unlink(missing_ok=True)
+    there = link.wait(agreed.deploy.join, agreed.deploy.minimum)
+    events.say(f"{len(there)} of {agreed.deploy.clients} nodes are here")
+    opened = stream.opening(out.name, experiment, RemoteData.of(agreed), agreed.model(), agreed.values)
+    with stream.told([stream.JsonLines(out / stream.EVENTS)], opened) as callbacks:
+        results = [_run(agreed, experiment, label, folder, link, events, callbacks) for label in experiment.methods()]
+        missing = [str(i) for i in np.flatnonzero(results[-1].data.test.counts == 0)]
+        if missing:
+            events.say(f"never heard of: client {', '.join(missing)}; the table is without them")
+        for result in results:
+            folder.save_models(result)
+        folder.finish([result.outcome() for result in results])
+    events.tell("finished")
+
+
+def _made(agreed: Agreement, experiment: Experiment, method: Any) -> dict[str, Any]:
+    """What a checkpoint must have in common with the run that continues it."""
+    deploy = _plain(asdict(agreed.deploy))
+    own = {f"deploy.{k}": deploy[k] for k in ("clients", "shape", "classes", "scale", "shift", "test")}
+    return fingerprint(method, agreed.model(), experiment) | own
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+def check(agreed: Agreement) -> Experiment:
+    """The experiment, if it can be deployed."""
+    experiment = from_dict(agreed.values, str(agreed.where))
+    check_fits(experiment, agreed.deploy, str(agreed.where))
+    agreed.model()
+    return experiment
+
+
+def _claims(folder: RunFolder) -> dict[int, int]:
+    """Which node was which client, in the newest checkpoint, without clients that were released."""
+    newest: dict[int, int] = {}
+    note = folder.path / RELEASED
+    released = {int(line) for line in note.read_text().split()} if note.exists() else set()
+    for label in folder.labels():
+        saved = folder.method(label).facts().get("deployed", {}).get("claims", {})
+        newest |= {int(client): int(node) for client, node in saved.items() if int(client) not in released}
+    return newest
+
+
+def _run(
+    agreed: Agreement,
+    experiment: Experiment,
+    label: str,
+    folder: RunFolder,
+    link: Link,
+    events: Events,
+    callbacks: tuple[stream.Callback, ...],
+) -> Result:
+    deploy, method = agreed.deploy, experiment.methods()[label]
+    engine = experiment.engine()
+    server = Coordinator(
+        method,
+        agreed.model(),
+        clients=deploy.clients,
+        shape=deploy.shape,
+        rounds=experiment.rounds,
+        seed=experiment.seed,
+        eval_every=engine["eval_every"],
+        participation=experiment.participation,
+        metrics=measured(experiment.metrics),
+        rules=Rules(deploy.deadline, deploy.minimum, deploy.repeats, deploy.largest),
+        tell=events.say,
+    )
+    place, link.label = folder.method(label), label
+    what = _made(agreed, experiment, method)
+    state, records, before = _begin(server, place)
+    began, saved = time.perf_counter() - before, len(records.rounds)
+    handle: Any = RemoteEngine(server)
+    teller = stream.Teller(callbacks, label, [(method, RemoteData.of(agreed, state))], handle)
+    teller.started(state.t, experiment.rounds)
+
+    def save() -> None:
+        nonlocal saved
+        facts = {
+            "round": state.t,
+            "records": len(records.rounds),
+            "seconds": time.perf_counter() - began,
+            "run": what,
+            "deployed": {
+                "token": state.token,
+                "heard": state.heard.tolist(),
+                "samples": state.samples.tolist(),
+                "tests": state.tests.tolist(),
+                "claims": {str(client): str(node) for client, node in link.claims.items()},
+            },
+        }
+        save_arrays(folder.path / "federation.safetensors", {"test": state.tests}, {})  # for who looks meanwhile
+        new = Records(records.rounds[saved:], {k: v[saved:] for k, v in records.values.items()})
+        place.save(_whole(state), facts, new)
+        saved = len(records.rounds)
+
+    def note(happened: RoundOutcome, round_: int) -> None:
+        if happened.record is not None:
+            records.add([round_], {k: v[None] for k, v in happened.record.items()})
+            teller.runs = [(method, RemoteData.of(agreed, happened.state))]
+            teller.evaluated([records], [round_], time.perf_counter() - began)
+        for client, why in happened.refused.items():
+            events.say(f"{label}, round {state.t + 1}: client {client} refused: {why}")
+        for client in happened.anew:
+            events.say(f"{label}, round {state.t + 1}: client {client} had lost its state and begins anew")
+
+    tell = _teller(events, label, experiment.rounds, records, began)
+    while state.t < experiment.rounds:
+        happened = server.step(state, link)
+        note(happened, state.t)
+        state = happened.state
+        save()
+        tell(state, happened.answered)
+    if not records.rounds or records.rounds[-1] < experiment.rounds:
+        happened = server.evaluate(state, link)
+        note(happened, state.t)
+        state = happened.state
+        save()
+        tell(state, happened.answered)
+    facts = (experiment.rounds, time.perf_counter() - began, experiment.seed)
+    result = Result(label, method, RemoteData.of(agreed, state), agreed.model(), handle, _whole(state), records, *facts)
+    teller.ended(result.rounds, result.summary)
+    return result
+
+
+def _teller(
+    events: Events, label: str, rounds: int, records: Records, began: float
+) -> Callable[[ServerState, tuple[int, ...]], None]:
+    def tell(state: ServerState, answered: tuple[int, ...]) -> None:
+        accuracy = None
+        if records.rounds and np.isfinite(records.values["correct"][-1]).any():
+            accuracy = scores(records.values["correct"][-1], state.tests)["pooled"]
+        seconds = round(time.perf_counter() - began, 3)
+        facts = {"label": label, "round": state.t, "rounds": rounds, "answered": list(answered)}
+        events.tell("progress", **facts, accuracy=accuracy, seconds=seconds)
+
+    return tell
+
+
+def _whole(state: ServerState) -> State:
+    """The server's state as a simulation's checkpoint has it, without the clients'."""
+    return State(state.server, (), jnp.int32(state.answers), jnp.int32(-1))
+
+
+def _begin(server: Coordinator, place: MethodFolder) -> tuple[ServerState, Records, float]:
+    start = server.start()
+    if not place.exists():
+        return start, Records(), 0.0
+    state, facts, records = place.load(State(server.shapes(), (), jnp.int32(0), jnp.int32(0)))
+    known = facts["deployed"]
+    counts = {name: np.asarray(known[name], np.int32) for name in ("heard", "samples", "tests")}
+    served = replace(
+        start, server=state.server, t=facts["round"], answers=int(state.answers), token=known["token"], **counts
+    )
+    return served, records, facts["seconds"]

@@ -1,0 +1,59 @@
+"""How a method is run, whatever the method: declared once, for Python, TOML, the command line and deployments."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from cgpfl.engine.precision import PRECISIONS
+from cgpfl.hyperparameters import component, hyper
+from cgpfl.metrics import DEFAULT
+from cgpfl.rounds import MEANS, OUTGOING, SAMPLERS, Mean, Outgoing, Sampler, Uniform, WeightedMean
+
+PLACE = ("devices", "store")
+"""Settings that say where a run is computed."""
+SEAMS = ("sampler", "outgoing", "mean")
+"""Settings that are rules of a round: they go around every method (see :class:`~cgpfl.algorithms.wrapper.Seamed`)."""
+UNSAID: dict[str, Any] = {"precision": "default", "metrics": list(DEFAULT)}
+"""Settings that a fingerprint leaves out at these values: runs made before there was a choice stay the same."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every engine takes. The ranges are checked by :func:`cgpfl.hyperparameters.validate`."""
+
+    seed: int = hyper(0, "seed of everything random", low=0, high=2**32 - 1)
+    rounds: int = hyper(200, "communication rounds", low=1, high=10**9)
+    eval_every: int = hyper(0, "rounds between evaluations; 0 = about 100 evaluations", low=0, high=10**9)
+    participation: float = hyper(1.0, "share of the clients asked in a round", above=0, high=1)
+    dropout: float = hyper(0.0, "chance that a client asked does not answer", low=0, high=0.99)
+    clients_per_block: int = hyper(0, "clients computed at once; 0 = what fits", low=0)
+    devices: int | str = hyper("auto", "devices that share the clients", kind=int, low=1, words=("auto", "all"))
+    store: str = hyper("auto", "where personal states are between rounds", words=("auto", "device", "host", "disk"))
+    precision: str = hyper("default", "of the clients' matrix products; default = JAX's own", words=PRECISIONS)
+    metrics: tuple[str, ...] = hyper(DEFAULT, "what is measured of clients' models", kind=tuple, labels=str)
+    sampler: Sampler = component(Uniform(), "who is asked in a round", SAMPLERS)  # noqa: RUF009
+    outgoing: tuple[Outgoing, ...] = component((), "what becomes of an update before it leaves", OUTGOING, many=True)
+    mean: Mean = component(WeightedMean(), "how uploads become a mean", MEANS)  # noqa: RUF009
+
+    @property
+    def every(self) -> int:
+        """Rounds between two evaluations."""
+        return self.eval_every or max(1, self.rounds // 100)
+
+    def engine(self) -> dict[str, Any]:
+        """What a run's numbers depend on, as arguments of :class:`~cgpfl.engine.Simulation`."""
+        others = (*PLACE, *SEAMS)
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings) if f.name not in others}
+        values |= {"eval_every": self.every, "metrics": list(self.metrics)}
+        return {name: value for name, value in values.items() if UNSAID.get(name) != value}
+
+    def seams(self) -> dict[str, Any]:
+        """The rules of a round that are not the usual ones."""
+        usual = {f.name: f.default for f in dataclasses.fields(Settings)}
+        return {name: getattr(self, name) for name in SEAMS if getattr(self, name) != usual[name]}
+
+    def place(self) -> dict[str, Any]:
+        """Where it is computed; a run may go on elsewhere."""
+        return {name: getattr(self, name) for name in PLACE}

@@ -1,0 +1,202 @@
+"""The columns of result tables: a row each, for the terminal, Markdown, notebooks and the page.
+
+A new column is a row here. Cells read a method's entry in ``summary.json``, of a run or of a comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cgpfl.metrics import METRICS, figure
+from cgpfl.tables import Table
+
+About = Mapping[str, Mapping[str, Any]]
+"""Metrics beside the accuracy, by name: title, help, percent, higher."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method in a table."""
+
+    label: str
+    facts: dict[str, Any]
+    """Its entry in ``summary.json``."""
+    done: str = ""
+    """Rounds done."""
+    local: float | None = None
+    """What local training beside it comes to."""
+    seeds: int = 1
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column."""
+
+    head: str
+    cell: Callable[[Entry], str]
+    help: str = ""
+    short: str = ""
+    """Its head where there is little room: on a terminal."""
+    views: str = "terminal table page"
+    """Where it is shown: on a terminal, in Markdown and notebooks, on the page."""
+
+
+def number(value: float | None, form: str = ".1f", unit: float = 1.0, end: str = "") -> str:
+    """A number that may not be known."""
+    return "–" if value is None or np.isnan(value) else f"{value / unit:{form}}{end}"
+
+
+def accuracy(facts: dict[str, Any]) -> float | None:
+    """What a method is ranked by; None if it diverged or has none yet."""
+    found = facts["accuracy"]
+    value = found["pooled"] if isinstance(found, dict) else found
+    return None if facts["diverged"] or value is None or np.isnan(value) else value
+
+
+def _share(of: str, name: str) -> Callable[[Entry], str]:
+    return lambda e: figure((e.facts[of] or {}).get(name), unit=" %")
+
+
+def _reached(e: Entry) -> str:
+    return f"diverged ({e.facts['diverged']})" if e.facts["diverged"] else _share("accuracy", "pooled")(e)
+
+
+def _sent(e: Entry) -> str:
+    up, down = e.facts.get("bytes_up"), e.facts.get("bytes_down")
+    return number(None if up is None or down is None else up + down, ",.1f", 1e6)
+
+
+def _ari(e: Entry) -> str:
+    return number((e.facts["contexts"] or {}).get("ari"), ".2f")
+
+
+def _gain(e: Entry) -> str:
+    own = accuracy(e.facts)
+    return "–" if own is None or e.local is None else f"{100 * (own - e.local):+.1f}"
+
+
+METHOD = Column("method", lambda e: e.label)
+MEAN, WORST = "mean over clients", "mean over the worst tenth of the clients"
+RUN = (
+    METHOD,
+    Column("accuracy", _reached, "right test answers of the clients' own models, of all test samples"),
+    Column("vs. local", _gain, "percentage points more than training alone", views="page"),
+    Column("mean", _share("accuracy", "mean"), MEAN),
+    Column("worst tenth", _share("accuracy", "worst_tenth"), WORST),
+    Column("shared", _share("shared_accuracy", "pooled"), "accuracy of the shared or context models", views="page"),
+    Column("contexts", lambda e: str((e.facts["contexts"] or {}).get("k", "–")), "contexts in use at the end"),
+    Column("ARI", _ari, "agreement with the true contexts: 1 = exact, 0 = chance"),
+    Column("MB up", lambda e: number(e.facts.get("bytes_up"), ".1f", 1e6), "uploaded in all", views="terminal"),
+    Column("MB", _sent, "sent and received in all", views="page"),
+    Column("gradients", lambda e: number(e.facts.get("gradients"), ",.0f"), "of all clients together", views="page"),
+    Column("rounds", lambda e: e.done or str(e.facts.get("rounds", "–")), "rounds done", views="table page"),
+    Column("seconds", lambda e: number(e.facts.get("seconds")), "compilation included", views="terminal page"),
+)
+"""Of a run: one entry a method."""
+
+
+def _over_seeds(e: Entry) -> str:
+    lost, std = e.facts["diverged"], e.facts["std"]
+    if lost:
+        return "diverged" if lost == e.seeds else f"diverged {lost}/{e.seeds}"
+    return figure(e.facts["accuracy"]) + (f" ± {100 * std:.1f}" if e.seeds > 1 and std is not None else "")
+
+
+def _found(e: Entry) -> str:
+    known = [k for k in e.facts.get("k") or [] if k is not None]
+    return "–".join(dict.fromkeys(str(f(known)) for f in (min, max))) if known else "–"
+
+
+COMPARISON = (
+    METHOD,
+    Column("accuracy", _over_seeds, "per cent; mean and standard deviation over seeds"),
+    Column("mean", lambda e: figure(e.facts["mean"]), MEAN),
+    Column("worst tenth", lambda e: figure(e.facts["worst_tenth"]), WORST, "worst"),
+    Column("contexts", _found, "in use at the end, over seeds", views="page"),
+    Column(
+        *("rounds to {target}", lambda e: number(e.facts["rounds_to_target"], ".0f")),
+        *("rounds until the target accuracy", "to target"),
+    ),
+    Column("MB", lambda e: number(e.facts["megabytes"]), "sent and received in all"),
+    Column("gradients", lambda e: number(e.facts["gradients"], ".0f", 1e3, "k"), "of all clients together", "grads"),
+    Column("s", lambda e: number(e.facts["seconds"]), "seconds of all seeds together, compilation included"),
+    Column(
+        *("", lambda e: "best" if e.best and e.seeds > 1 and not e.facts["diverged"] else "≈" * bool(e.facts["tied"])),
+        "≈: not told apart from the best by a paired t-test over seeds",
+    ),
+)
+"""Of a comparison: one entry a method, its figures means over seeds."""
+
+
+def _measured(name: str, about: Mapping[str, Any]) -> Column:
+    """The column of a metric, in either table."""
+
+    def cell(e: Entry) -> str:
+        if "metrics" in e.facts or name not in e.facts:
+            return figure(e.facts.get("metrics", {}).get(name, {}).get("pooled"), about["percent"], " %")
+        std = e.facts[f"{name}/std"]
+        more = f" ± {figure(std, about['percent'])}" if e.seeds > 1 and std is not None and not np.isnan(std) else ""
+        return figure(e.facts[name], about["percent"]) + more
+
+    return Column(about["title"], cell, about["help"])
+
+
+def _table(columns: Iterable[Column], entries: list[Entry], view: str, metrics: About, target: str = "") -> Table:
+    shown = [c for c in columns if view in c.views.split()]
+    place = 1 + next(i for i, c in enumerate(shown) if c.head == "worst tenth")
+    shown[place:place] = [_measured(name, about) for name, about in metrics.items()]
+    heads = [(view == "terminal" and c.short) or c.head.replace("{target}", target) for c in shown]
+    strong = [(r, c) for r, e in enumerate(entries) if e.best for c in range(len(shown))]
+    left = (0,) if shown[-1].head else (0, len(shown) - 1)
+    rows = [[c.cell(e) for c in shown] for e in entries]
+    return Table("", heads, rows, strong=strong, left=left, help=[c.help for c in shown])
+
+
+def run_table(
+    methods: Mapping[str, dict[str, Any]],
+    view: str,
+    metrics: About,
+    names: Mapping[str, str] | None = None,
+    done: Mapping[str, str] | None = None,
+) -> Table:
+    """The table of a run. ``names``: the methods' of labels; ``done``: the rounds done, of methods that go on."""
+    ends = {label: accuracy(facts) for label, facts in methods.items()}
+    top = max((v for v in ends.values() if v is not None), default=None)
+    entries = []
+    for label, facts in methods.items():
+        local = next((ends[o] for o in methods if (names or {}).get(o) == "local" and o != label), None)
+        best = top is not None and ends[label] == top
+        entries.append(Entry(label, facts, (done or {}).get(label, ""), local, best=best))
+    return _table(RUN, entries, view, metrics)
+
+
+def comparison_table(
+    methods: Mapping[str, dict[str, Any]], view: str, metrics: About, seeds: int, target: float
+) -> Table:
+    """The table of a comparison, best first."""
+    entries = [Entry(label, facts, seeds=seeds, best=i == 0) for i, (label, facts) in enumerate(methods.items())]
+    return _table(COMPARISON, entries, view, metrics, f"{100 * target:.1f} %")
+
+
+def curves(metrics: About) -> list[dict[str, Any]]:
+    """What the page can draw over rounds: columns of ``history.csv``, with their names in a menu and on an axis."""
+    first = METRICS["accuracy"].about()
+    rows: list[tuple[str, str, str, Mapping[str, Any]]] = [
+        ("accuracy", "accuracy of personal models", "test accuracy", first),
+        ("mean", "mean accuracy over clients", "mean test accuracy", first),
+        ("worst_tenth", "accuracy of the worst tenth", "accuracy, worst tenth", first),
+        ("shared_accuracy", "accuracy of shared or context models", "accuracy of shared models", first),
+    ]
+    for name, about in metrics.items():
+        title = about["title"]
+        rows.append((name, title, title, about))
+        rows.append((f"{name}/mean", f"{title}, mean over clients", f"mean {title}", about))
+        rows.append((f"{name}/worst_tenth", f"{title} of the worst tenth", f"{title}, worst tenth", about))
+    loss = METRICS["log-loss"].about()
+    rows += [("loss", "test loss", "test loss", loss), ("train_loss", "training loss", "training loss", loss)]
+    return [{"name": n, "menu": menu, "axis": axis, "percent": a["percent"]} for n, menu, axis, a in rows]

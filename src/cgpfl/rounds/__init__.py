@@ -1,0 +1,38 @@
+"""The seams of a round: who is asked, how a client descends, what leaves it, how uploads become a mean.
+
+Each is a component with a name, hyper-parameters and a registry: a user's own is one class with one function. No method
+and no engine knows which one is in use.
+"""
+
+from __future__ import annotations
+
+from cgpfl.rounds.descent import DESCENTS, SGD, Adam, Descent, Momentum, Optax
+from cgpfl.rounds.means import MEANS, Mean, WeightedMean
+from cgpfl.rounds.outgoing import OUTGOING, Clip, Encoder, Noise, Outgoing, Quantise, Sparsify
+from cgpfl.rounds.samplers import SAMPLERS, ByLoss, BySize, Known, RoundRobin, Sampler, Uniform
+
+__all__ = [
+    "DESCENTS",
+    "MEANS",
+    "OUTGOING",
+    "SAMPLERS",
+    "SGD",
+    "Adam",
+    "ByLoss",
+    "BySize",
+    "Clip",
+    "Descent",
+    "Encoder",
+    "Known",
+    "Mean",
+    "Momentum",
+    "Noise",
+    "Optax",
+    "Outgoing",
+    "Quantise",
+    "RoundRobin",
+    "Sampler",
+    "Sparsify",
+    "Uniform",
+    "WeightedMean",
+]

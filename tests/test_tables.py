@@ -1,0 +1,84 @@
+"""One table, three ways to show it; and the columns of results."""
+
+import cgpfl.report.columns as registry
+from cgpfl.report.columns import Column, comparison_table, curves, run_table
+from cgpfl.tables import Table
+
+SMALL = Table("T", ["a", "b", "c"], [["long", "x", "1"], ["s*", "[red]y", "1000"]], "n <", [[1, 2]], left=[0, 1])
+
+
+def test_on_a_terminal_columns_line_up_and_nothing_is_markup():
+    assert SMALL.text().splitlines() == [
+        "a     b          c",
+        "long  x          1",
+        "s*    [red]y  1000",
+    ]
+
+
+def test_markdown():
+    assert SMALL.markdown() == (
+        "**T**\n\n| a | b | c |\n|---|---|--:|\n| long | x | 1 |\n| s* | [red]y | **1000** |\n\nn <\n"
+    )
+
+
+def test_html():
+    made = Table("<T>", ["a", "b"], [["x<y", "1"]], strong=[[0, 1]]).html(words=True)
+    assert made == (
+        '<table class="words"><caption>&lt;T&gt;</caption><thead><tr><th>a</th><th>b</th></tr></thead>'
+        "<tbody><tr><td>x&lt;y</td><td><b>1</b></td></tr></tbody></table>"
+    )
+    shown = Table("", ["a", "b"], [["x", "1"]]).notebook(["a < b"])
+    assert '<td style="text-align: left">x</td><td style="text-align: right">1</td>' in shown
+    assert shown.endswith("<p>a &lt; b</p>")
+
+
+def facts(accuracy=0.5, **more):
+    scores = {"pooled": accuracy, "mean": 0.4, "worst_tenth": 0.1}
+    plain = {"contexts": None, "rounds": 7, "diverged": None, "bytes_up": 2e6, "bytes_down": 1e6, "gradients": 1234}
+    return {"accuracy": scores, "shared_accuracy": None, "seconds": 1.25, **plain, **more}
+
+
+def test_a_run():
+    found = {"contexts": {"k": 3, "ari": 0.5}}
+    methods = {"local": facts(0.4), "mine": facts(**found), "lost": facts(None, accuracy_=0, diverged=3)}
+    shown = run_table(methods, "terminal", {})
+    assert shown.columns == ["method", "accuracy", "mean", "worst tenth", "contexts", "ARI", "MB up", "seconds"]
+    assert shown.rows[1] == ["mine", "50.0 %", "40.0 %", "10.0 %", "3", "0.50", "2.0", "1.2"]
+    assert shown.rows[2][:2] == ["lost", "diverged (3)"]
+    assert {r for r, _ in shown.strong} == {1}
+    page = run_table(methods, "page", {}, {"local": "local"}, {"mine": "7 of 9"})
+    row = dict(zip(page.columns, page.rows[1], strict=True))
+    assert (row["vs. local"], row["MB"], row["gradients"], row["rounds"]) == ("+10.0", "3.0", "1,234", "7 of 9")
+    assert len(page.help) == len(page.columns)
+
+
+def test_a_comparison():
+    row = {"accuracy": 0.5, "std": 0.01, "mean": 0.4, "worst_tenth": float("nan"), "rounds_to_target": 12.5}
+    row |= {"megabytes": 1.0, "gradients": 12345.0, "seconds": 2.0, "diverged": 0, "tied": False}
+    shown = comparison_table({"a": row, "b": row | {"tied": True}}, "table", {}, 2, 0.25)
+    assert shown.markdown() == (
+        "| method | accuracy | mean | worst tenth | rounds to 25.0 % | MB | gradients | s |  |\n"
+        "|---|--:|--:|--:|--:|--:|--:|--:|---|\n"
+        "| **a** | **50.0 ± 1.0** | **40.0** | **–** | **12** | **1.0** | **12k** | **2.0** | **best** |\n"
+        "| b | 50.0 ± 1.0 | 40.0 | – | 12 | 1.0 | 12k | 2.0 | ≈ |\n"
+    )
+    assert comparison_table({"a": row | {"diverged": 1}}, "terminal", {}, 2, 0.25).rows[0][1] == "diverged 1/2"
+
+
+def test_a_new_column_is_one_row(monkeypatch):
+    ratio = Column("grads/MB", lambda e: f"{e.facts['gradients'] / e.facts['bytes_up'] * 1e6:.0f}", "work a megabyte")
+    monkeypatch.setattr(registry, "RUN", (*registry.RUN, ratio))
+    for view in ("terminal", "table", "page"):
+        shown = run_table({"mine": facts()}, view, {})
+        assert shown.columns[-1] == "grads/MB"
+        assert shown.rows[0][-1] == "617"
+
+
+def test_the_page_offers_what_was_measured():
+    about = {"title": "AUC", "help": "", "percent": True, "higher": True}
+    names = [c["name"] for c in curves({"auc": about})]
+    assert names == [
+        *("accuracy", "mean", "worst_tenth", "shared_accuracy", "auc", "auc/mean", "auc/worst_tenth"),
+        *("loss", "train_loss"),
+    ]
+    assert [c["name"] for c in curves({}) if not c["percent"]] == ["loss", "train_loss"]

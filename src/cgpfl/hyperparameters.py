@@ -70,7 +70,9 @@ def algorithm(cls: type[T]) -> type[T]:
     cls = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     names = tuple(f.name for f in fields)
-    floats = frozenset(f.name for f in fields if f.metadata.get("kind") is float or is_component(f))
+    floats = frozenset(
+        f.name for f in fields if f.metadata.get("kind") is float or is_component(f) or f.metadata.get("child")
+    )
 
     def flatten(method: Any) -> tuple[tuple[Any, ...], Any]:
         leaves = tuple(n for n in names if n in floats and not isinstance(getattr(method, n), str))
@@ -172,8 +174,8 @@ def build(registry: Registry, given: Any, where: str) -> Any:
         known = hyper_parameters(found) if is_settled(found) else {}
         start = {name: plain(settings.pop(name), known[name], f"{where}: {name}") for name in needed}
         found = found(**start)
-    if not is_settled(found):
-        raise CgpflError(f"{where}: {label or type(found).__name__}: is no {registry.kind}; see cgpfl.algorithm")
+    if not is_settled(found) or (registry.base is not None and not isinstance(found, registry.base)):
+        raise CgpflError(f"{where}: {label or type(found).__name__}: is no {registry.kind}")
     return replace(found, settings, label or None)
 
 
@@ -312,7 +314,7 @@ def _is_allowed(value: Any, about: Any) -> bool:
     }
     if kind is float and isinstance(value, jax.Array):  # traced, or one of a stack in a sweep
         return True
-    if not checks[kind](value) or (kind is float and not math.isfinite(value)):
+    if kind not in checks or not checks[kind](value) or (kind is float and not math.isfinite(value)):
         return False
     return (
         (about["low"] is None or value >= about["low"])

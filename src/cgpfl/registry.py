@@ -24,9 +24,11 @@ from cgpfl.errors import CgpflError
 class Registry(Mapping[str, Any]):
     """The things of one kind, by name. A mapping of ours and of installed packages'; others are found by their path."""
 
-    def __init__(self, kind: str, ours: dict[str, Any]) -> None:
+    def __init__(self, kind: str, ours: dict[str, Any], base: type | None = None) -> None:
         self.kind = kind
         self.ours = ours
+        self.base = base
+        """Of what every one of them must be an object, if it is a component."""
         self._installed: dict[str, Any] | None = None
 
     def __getitem__(self, name: str) -> Any:
@@ -112,8 +114,9 @@ def own_modules(values: Any) -> dict[str, Path]:
         return {}
     imported(values)
     root = values.partition(":")[0].partition(".")[0]
-    file = getattr(sys.modules.get(root), "__file__", None)
-    if file is None or any(part in ("site-packages", "dist-packages") for part in Path(file).parts):
+    module = sys.modules[root]
+    file = getattr(module, "__file__", None) or str(Path(next(iter(module.__path__))) / "__init__.py")
+    if any(part in ("site-packages", "dist-packages") for part in Path(file).parts):
         return {}
     return {root: Path(file).parent if Path(file).name == "__init__.py" else Path(file)}
 

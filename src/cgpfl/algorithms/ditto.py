@@ -55,6 +55,10 @@ class Ditto(Averaging, Descending):
         """R for each of the two models."""
         return 2 * self.local_rounds
 
+    def gradients_of(self, samples: float) -> float:
+        """The same for each of the two."""
+        return 2 * self.descent.steps(self.local_rounds, samples, self.batch_size)
+
     def likely_cause(self) -> str:
         """The pull's step size is the usual reason."""
         return unstable_prox(self.prox, self.personal_rate) or super().likely_cause()

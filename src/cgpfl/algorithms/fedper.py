@@ -94,6 +94,11 @@ class FedPer(Averaging, Descending):
         parts = iter(body), iter(head)
         return jax.tree.unflatten(jax.tree.structure(task.initial), [next(parts[own]) for own in mask])
 
+    def check(self, clients: int, answers: float, rounds: int) -> None:
+        """FedRep counts its head's steps."""
+        if self.head_steps and not isinstance(self.descent.epochs, str):
+            raise CgpflError("fedper: head_steps: goes with steps, not with descent.epochs")
+
     def init_server(self, task: Task, key: Array) -> Part:
         """The body."""
         return self.cut(task.initial)[0]

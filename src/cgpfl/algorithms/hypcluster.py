@@ -131,8 +131,9 @@ class HypCluster(Hypotheses):
         return take(message.models, self.choose(task, message, data)[0])
 
     def anchor(self, message: Message, upload: Upload) -> Upload:
-        """The hypothesis that was chosen; choice and loss are no updates."""
-        return Upload(None, take(message.models, upload.choice), None)  # type: ignore[arg-type]
+        """The hypothesis that was chosen, or everybody's start, which unused places have; the rest is no update."""
+        start = jnp.where(message.known < self.contexts, message.known, upload.choice)
+        return Upload(None, take(message.models, start), None)  # type: ignore[arg-type]
 
     def choices(self, message: Message) -> Tree:
         """All hypotheses; those known so far come first."""

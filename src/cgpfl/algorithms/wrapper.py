@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -100,7 +101,7 @@ class Heard(NamedTuple):
 class Seamed(Wrapper):
     """A method under the rules of a round: who is asked, what leaves a client, how uploads become a mean."""
 
-    method: Any
+    method: Any = dataclasses.field(metadata={"child": True})
     sampler: Sampler = component(Uniform(), "who is asked", SAMPLERS)
     outgoing: tuple[Outgoing, ...] = component((), "what leaves a client", OUTGOING, many=True)
     mean: Mean = component(WeightedMean(), "how uploads become a mean", MEANS)
@@ -222,6 +223,11 @@ def seamed(method: Any, rules: dict[str, Any]) -> Any:
 def unseamed(method: Any) -> Any:
     """The method itself."""
     return method.method if isinstance(method, Seamed) else method
+
+
+def inner_of(method: Any, server: Any) -> Any:
+    """The method's own server."""
+    return method.inner(server) if isinstance(method, Seamed) else server
 
 
 def rules_in(values: dict[str, Any], where: str) -> dict[str, Any]:

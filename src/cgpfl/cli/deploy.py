@@ -259,6 +259,8 @@ def _planned(
     from cgpfl.experiment.config import from_dict, parse_value
     from cgpfl.hyperparameters import from_values
 
+    if str(flags.get("devices") or "").isdigit():
+        flags = flags | {"devices": int(flags["devices"])}
     own = [s for s in settings or [] if s.startswith("deploy.")]
     values = nested(config, flags, method, DEMO, [s for s in settings or [] if s not in own])
     section = dict(values.pop("deploy", {}))

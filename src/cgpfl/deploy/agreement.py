@@ -13,6 +13,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.hyperparameters import from_values, hyper
 from cgpfl.models import as_model
 from cgpfl.registry import look_in
+from cgpfl.rounds import Encoder
 
 EXPERIMENT = "experiment.toml"
 """The file of an app that describes its experiment."""
@@ -87,6 +88,8 @@ def check_fits(experiment: Any, deploy: Deployment, where: str) -> None:
         raise CgpflError(
             f"{where}: precision = {experiment.precision!r}: is for simulations, nodes compute as JAX does"
         )
+    if deploy.largest > 0 and any(isinstance(rule, Encoder) for rule in experiment.outgoing):
+        raise CgpflError(f"{where}: deploy: largest: cannot be measured of quantised or sparse uploads")
     for label, method in experiment.methods().items():
         if getattr(method, "needs_public", False):
             raise CgpflError(f"{where}: {label}: needs samples that everybody has, which nodes have not")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from cgpfl.algorithms.wrapper import unseamed
 from cgpfl.data import FederatedData
 from cgpfl.engine import Drive, Engine, Simulation, engine_for
 from cgpfl.engine.drive import of_each
@@ -150,10 +151,17 @@ def as_runs(batch: Batch, done: Sequence[Done], *, seconds: float, tried: list[d
         rounds=[engine["rounds"] if d.diverged is None else d.diverged for d in done],
         diverged=[d.diverged for d in done],
         seconds=seconds,
-        settings=parameters(first.method) if is_dataclass(first.method) else {},
+        settings=_settings(first.method),
         tried=tried or [],
         ari=[_ari(d.records, r.data) for d, r in zip(done, todo, strict=True)],
     )
+
+
+def _settings(method: Any) -> dict[str, Any]:
+    """Hyper-parameters of a method, without the rules of its rounds; λ, too, where it is that of a method inside."""
+    own = unseamed(method)
+    values = parameters(own) if is_dataclass(own) else {}
+    return values if "prox" in values or not hasattr(own, "prox") else {**values, "prox": own.prox}
 
 
 def _ari(records: Records, data: FederatedData) -> float | None:

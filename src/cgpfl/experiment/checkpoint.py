@@ -9,6 +9,7 @@ resumes from a state all of whose records are there.
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ def arrays_tree(arrays: dict[str, np.ndarray], like: Any, where: Path) -> Any:
 
 def check_same(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     """A checkpoint must be of the run that its folder describes (see :func:`cgpfl.experiment.run.fingerprint`)."""
+    now = json.loads(json.dumps(now))  # as it is written
     for name in now | before:
         was, is_ = (of.get(name, UNSAID.get(name)) for of in (before, now))
         if was != is_:

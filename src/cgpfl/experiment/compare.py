@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cgpfl.algorithms import METHODS
+from cgpfl.algorithms.wrapper import unseamed
 from cgpfl.engine.drive import interrupts
 from cgpfl.engine.together import Run
 from cgpfl.errors import CgpflError
@@ -181,7 +182,8 @@ class _Comparison:
         problem, experiment, method = self.problem, self.problem.experiment, self.problem.methods[label]
         settings = [method]
         if self.comparing.tune:
-            settings = candidates(method, self.comparing.tune, lambda m: checked(m, problem.data, experiment))
+            settings = candidates(unseamed(method), self.comparing.tune, lambda m: checked(m, problem.data, experiment))
+            settings[0] = method
         todo = [Run(m, d, s) for m in settings for s, d in problem.federations.items()]
         engine, place = experiment.engine(), experiment.place()
         del engine["seed"]
@@ -263,7 +265,8 @@ def _choose(settings: list[Any], todo: list[Run], done: list[Done], seeds: int) 
             assert run.data.validation is not None
             right = np.nan if end.diverged else end.records.values["validation_correct"][-1].sum()
             each.append(float(right / run.data.validation.counts.sum()))
-        values = {name: float(value_of(method, name)) for name in space(method)}
+        own = unseamed(method)
+        values = {name: float(value_of(own, name)) for name in space(own)}
         tried.append({**values, "validation_accuracy": float(np.mean(each))})
     found = np.array([t["validation_accuracy"] for t in tried])
     return int(np.argmax(np.where(np.isnan(found), -1.0, found))), tried

@@ -179,7 +179,8 @@ class Experiment(Settings):
         """From names and objects alike, as :func:`cgpfl.run` and :func:`cgpfl.compare` take them."""
         named = tuple(Named.method(m, label, f"{where}: method {i + 1}") for i, m in enumerate(methods))
         if "metrics" in settings:
-            settings = settings | {"metrics": [name_of(m) for m in settings["metrics"]]}
+            asked = settings["metrics"] if isinstance(settings["metrics"], list | tuple) else [settings["metrics"]]
+            settings = settings | {"metrics": [name_of(m) for m in asked]}
         values = {**settings, "model": {"name": model}} if isinstance(model, str) else dict(settings)
         if isinstance(data, str | dict):
             values["data"] = {"source": data} if isinstance(data, str) else data
@@ -323,11 +324,15 @@ def _section(key: str, values: dict[str, Any]) -> tuple[str, str, str]:
 def _within(section: str, there: Any, name: str, value: Any) -> Any:
     """A rule of rounds with one setting changed: ``outgoing.clip.norm=1`` changes, or adds, the clip."""
     component, _, rest = name.rpartition(".")
+    rules = there if isinstance(there, list) else [there]
+    several = section != "outgoing" and len(rules) > 1
+    if several or not all(one is None or isinstance(one, str | dict) for one in rules):
+        raise CgpflError(f"{section} = {there!r}: must be a name or a table with a name")
     if section != "outgoing":
         table = {"name": there} if isinstance(there, str) else dict(there or {})
         return {**table, name: value}
-    tables = [{"name": one} if isinstance(one, str) else dict(one) for one in there or []]
-    found = next((one for one in tables if one["name"] == component), None)
+    tables = [{"name": one} if isinstance(one, str) else dict(one) for one in rules if one is not None]
+    found = next((one for one in tables if one.get("name") == component), None)
     if found is None:
         tables.append(found := {"name": component})
     found[rest] = value

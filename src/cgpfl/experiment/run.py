@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from cgpfl.algorithms.wrapper import seamed
+from cgpfl.algorithms.wrapper import seamed, unseamed
 from cgpfl.data import FederatedData
 from cgpfl.engine import Drive, Settings, engine_for
 from cgpfl.engine.drive import Stopped
 from cgpfl.engine.problem import cohort_size
+from cgpfl.engine.settings import SEAMS
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.events import Callback, Teller
@@ -120,12 +121,15 @@ def run_method(
 
 def fingerprint(method: Any, model: Any, settings: Settings) -> dict[str, Any]:
     """What a checkpoint must have in common with the run that continues it."""
-    hyper_parameters = parameters(method) if dataclasses.is_dataclass(method) else {}
+    own = unseamed(method)
+    hyper_parameters = parameters(own) if dataclasses.is_dataclass(own) else {}
+    rules = {} if own is method else {name: parameters(method)[name] for name in SEAMS}
     if hyper_parameters.get("descent") == {"name": "sgd", **parameters(SGD())}:
         del hyper_parameters["descent"]  # runs made before there was a choice stay the same
     return {
-        "method": type(method).__name__,
+        "method": type(own).__name__,
         **{f"method.{k}": v for k, v in hyper_parameters.items()},
+        **rules,
         "model": type(model).__name__,
         **{f"model.{k}": v for k, v in parameters(model.settings()).items()},
         **settings.engine(),

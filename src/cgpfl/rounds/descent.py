@@ -46,7 +46,7 @@ class Descent:
         """How many steps a client with so many samples takes, where the method takes ``steps``."""
         if isinstance(self.epochs, str):
             return steps
-        return float(self.epochs) * -(-samples // (batch_size or samples))
+        return max(1.0, round(float(self.epochs) * -(-samples // (batch_size or samples))))
 
     def begin(self, params: Tree) -> Any:
         """The optimizer's state before the first step."""
@@ -124,4 +124,4 @@ class Optax(Descent):
         return make()
 
 
-DESCENTS = Registry("descent", {"sgd": SGD(), "momentum": Momentum(), "adam": Adam(), "optax": Optax()})
+DESCENTS = Registry("descent", {"sgd": SGD(), "momentum": Momentum(), "adam": Adam(), "optax": Optax()}, Descent)

@@ -46,4 +46,4 @@ class WeightedMean(Mean):
         return where(sizes > 0, mix(stacked, members / jnp.where(sizes > 0, sizes, 1.0)), fallback)
 
 
-MEANS = Registry("mean", {"weighted": WeightedMean()})
+MEANS = Registry("mean", {"weighted": WeightedMean()}, Mean)

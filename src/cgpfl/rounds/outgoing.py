@@ -159,4 +159,6 @@ class Sparsify(Encoder):
         return jax.tree.map(leaf, like, sent)
 
 
-OUTGOING = Registry("outgoing rule", {"clip": Clip(), "noise": Noise(), "quantise": Quantise(), "sparsify": Sparsify()})
+OUTGOING = Registry(
+    "outgoing rule", {"clip": Clip(), "noise": Noise(), "quantise": Quantise(), "sparsify": Sparsify()}, Outgoing
+)

@@ -115,4 +115,5 @@ class ByLoss(Sampler):
 SAMPLERS = Registry(
     "sampler",
     {"uniform": Uniform(), "by-size": BySize(), "round-robin": RoundRobin(), "by-loss": ByLoss()},
+    Sampler,
 )

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cgpfl.algorithms import Cohort
-from cgpfl.algorithms.wrapper import sampler_of
+from cgpfl.algorithms.wrapper import inner_of, sampler_of
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.drive import Traffic
 from cgpfl.engine.evaluate import evaluate_message, over_clients, pooled
@@ -182,7 +182,7 @@ class Coordinator:
 
     def traffic(self) -> Traffic:
         """Cost of one client in one round."""
-        return Traffic(nbytes(self.message_like), nbytes(self.upload_like), self.method.gradients())
+        return Traffic(nbytes(self.message_like), nbytes(self.upload_like), float(self.method.gradients()))
 
     def due(self, t: int) -> bool:
         """Whether round ``t`` (from 0) is evaluated."""
@@ -236,7 +236,7 @@ class Coordinator:
         if len(answered) < min(self.rules.minimum, self.cohort):
             return RoundOutcome(state, None, answered, refused, anew)
         server = self._aggregate(state, cohort, uploads, keys.server)
-        if not bool(all_finite(server)):
+        if not bool(all_finite(inner_of(self.method, server))):
             raise LostError(f"round {t + 1}: what was uploaded is too large to be averaged; set deploy.largest")
         heard = state.heard.copy()
         heard[list(answered)] = t + 1

@@ -103,6 +103,8 @@ def make(
     asked = {"quick": quick, "seeds": (2 if quick else 5) if seeds is None else seeds}
     if asked["seeds"] < 1:
         raise CgpflError(f"seeds = {seeds}: must be at least 1")
+    if as_is:  # nothing is fetched where there is nothing to draw
+        _open(out, asked, new=False)
     for source in _sources(parts, wanted, whole=not only):
         load(source)  # before anything is written
     _open(out, asked, new=not as_is)

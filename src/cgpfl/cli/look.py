@@ -20,7 +20,8 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show this method's 
     from cgpfl.hyperparameters import nested_parameters, value_of
 
     if name is None:
-        rows = [(label, METHODS.origin(label), m.citation, describe(m)) for label, m in METHODS.items()]
+        found = {label: get_method(label) for label in METHODS}
+        rows = [(label, METHODS.origin(label), m.citation, describe(m)) for label, m in found.items()]
         table(["method", "from", "paper", "what it does"], rows)
         typer.echo("Your own: package.module:Name, wherever a method is named; cgpfl new method NAME writes one.")
         return

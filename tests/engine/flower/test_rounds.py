@@ -10,12 +10,13 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from in_process import Here, said
 
-from cgpfl.algorithms import METHODS, get_method
+from cgpfl.algorithms import METHODS, FedAvg, Seamed, get_method
 from cgpfl.engine.flower import link as link_module
 from cgpfl.engine.flower.link import Link
 from cgpfl.engine.flower.server import Coordinator, Rules
 from cgpfl.engine.reference import simulate_loop
 from cgpfl.errors import LostError
+from cgpfl.rounds import ByLoss, BySize, Clip, Quantise
 from cgpfl.tree import named
 
 ROUNDS = 4
@@ -82,6 +83,15 @@ def test_half_of_the_clients_a_round(four, model, tmp_path):
     found = ran(method, four, model, tmp_path, participation=0.5)
     assert [len(h.answered) for h in found.happened] == [2, 2, 2, 2, 4]
     same(found, four, model, method, participation=0.5)
+
+
+@pytest.mark.parametrize(
+    "rules", [{"sampler": ByLoss()}, {"sampler": BySize(), "outgoing": (Clip(), Quantise(bits=4))}]
+)
+def test_rules_of_a_round(rules, four, model, tmp_path):
+    """Losses that nobody has told yet are infinite, and no sign of a broken upload."""
+    method = Seamed(FedAvg(), **rules)
+    same(ran(method, four, model, tmp_path, participation=0.5), four, model, method, participation=0.5)
 
 
 def lose(client, rounds):

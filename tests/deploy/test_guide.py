@@ -34,7 +34,7 @@ rounds = 2
 [[method]]
 name = "fedavg"
 [deploy]
-deadline = 90.0
+deadline = 45.0
 join = 120.0
 minimum = 2
 """
@@ -74,7 +74,11 @@ class Hosts:
         return log
 
     def call(self, command, cwd):
-        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=self.environment, timeout=240)
+        try:
+            done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=self.environment, timeout=300)
+        except subprocess.TimeoutExpired as error:
+            logs = "\n".join(f"{log.name}: {log.read_text()[-3000:]}" for log in self.root.glob("*.log"))
+            raise AssertionError(f"{error.stdout} {error.stderr}\n{logs}") from error
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 

@@ -1,5 +1,6 @@
 """What tests of security need: a real nginx, and somebody who reads along."""
 
+import select
 import shutil
 import socket
 import ssl
@@ -51,20 +52,34 @@ class Reader:
         except OSError:
             plain.close()
             return
-        for a, b in ((client, server), (server, client)):
-            threading.Thread(target=self._copy, args=(a, b), daemon=True).start()
+        with client, server:
+            self._copy(client, server)
 
-    def _copy(self, a, b):
+    def _copy(self, client, server):
+        """Both ways in one thread: OpenSSL allows no reading of a connection while somebody else writes to it."""
+        other = {client: server, server: client}
         try:
-            while data := a.recv(1 << 16):
-                with self.lock:
-                    self.seen += data
-                b.sendall(data)
+            while True:
+                ready = [s for s in other if s.pending()] or select.select(list(other), [], [])[0]
+                for s in ready:
+                    if (data := self._read(s)) == b"":
+                        return
+                    with self.lock:
+                        self.seen += data or b""
+                    other[s].sendall(data or b"")
         except OSError:
-            pass
+            return
+
+    @staticmethod
+    def _read(s):
+        """What has come; None where that is nothing but TLS's own messages."""
+        s.settimeout(0)
+        try:
+            return s.recv(1 << 16)
+        except ssl.SSLWantReadError:
+            return None
         finally:
-            for s in (a, b):
-                s.close()
+            s.settimeout(60)
 
     def close(self):
         self.socket.close()

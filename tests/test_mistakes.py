@@ -103,7 +103,7 @@ def test_1_personal_accuracy_is_of_the_personal_model(name, data, ran):
     assert (apart(run.personal, flat(run.simulation.task.initial)) > 0.01).all()
     for prefix, models in (("", run.personal), ("shared_", run.shared)):
         for i in range(N if models is not None else 0):
-            correct, loss = score(models[i], *data.client(i, "test"))
+            correct, loss = score(models[i], *data.inputs(i, "test"))
             assert run.records[f"{prefix}correct"][-1, i] == correct
             np.testing.assert_allclose(run.records[f"{prefix}loss"][-1, i], loss, rtol=1e-3)
     if run.shared is not None:
@@ -172,7 +172,7 @@ def test_3_groups_are_chosen_by_training_samples(name, data, mlr, ran, swapped):
     # the test samples change neither state nor choice, though they would have made another
     jax.tree.map(np.testing.assert_array_equal, (run.state, run.personal), (other.state, other.personal))
     for i in range(N):
-        views = data.client(i, "train"), swapped.client(i, "test")
+        views = data.inputs(i, "train"), swapped.client(i, "test")
         trained, tested = (np.argmin([score(m, *view)[1] for m in models]) for view in views)
         assert trained == found[i] != tested
         np.testing.assert_array_equal(run.personal[i], models[trained])
@@ -191,8 +191,8 @@ def test_4_per_fedavg_adapts_on_training_samples(data, mlr, ran, swapped):
     run, other = ran("per-fedavg"), simulated(swapped, mlr, "per-fedavg")
     rate = run.simulation.method.adapt_rate
     for i in range(N):
-        np.testing.assert_allclose(run.personal[i], stepped(run.shared[i], *data.client(i, "train"), rate), atol=1e-5)
-        assert apart(run.personal[i], stepped(run.shared[i], *data.client(i, "test"), rate)) > 1e-3
+        np.testing.assert_allclose(run.personal[i], stepped(run.shared[i], *data.inputs(i, "train"), rate), atol=1e-5)
+        assert apart(run.personal[i], stepped(run.shared[i], *data.inputs(i, "test"), rate)) > 1e-3
     np.testing.assert_array_equal(run.personal, other.personal)
     assert (run.records["loss"] != other.records["loss"]).all()  # the test samples did change
 

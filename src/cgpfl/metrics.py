@@ -42,7 +42,9 @@ class Metric:
     higher: bool = True
     """Whether more is better."""
     recorded: str = ""
-    """Counted in every evaluation, as this record: by the model's own score."""
+    """Counted in every evaluation, as this record: by the objective's own score."""
+    tasks: tuple[str, ...] = ()
+    """Whose outputs it is for; empty: any task's."""
 
     def about(self) -> dict[str, Any]:
         """The row as plain data: kept in a run folder, so that whoever shows it needs no function of yours."""
@@ -148,19 +150,114 @@ def _miscalibration(sums: Sums) -> Any:
     return abs(sums[1] - sums[2]).sum() / sums[0].sum()
 
 
+def _squares(outputs: Any, labels: Any, weights: Any) -> Sums:
+    return {"sum": (((outputs - labels) ** 2).mean(axis=-1) * weights).sum(), "n": weights.sum()}
+
+
+def _root(sums: Sums) -> Any:
+    return ratio(sums) ** 0.5
+
+
+def _apart(outputs: Any, labels: Any, weights: Any) -> Sums:
+    return {"sum": (abs(outputs - labels).mean(axis=-1) * weights).sum(), "n": weights.sum()}
+
+
+def _exact(outputs: Any, labels: Any, weights: Any) -> Sums:
+    return {"sum": (((outputs > 0) == (labels > 0.5)).all(axis=-1) * weights).sum(), "n": weights.sum()}
+
+
+def _hits(outputs: Any, labels: Any, weights: Any) -> Sums:
+    """Labels said and true, said, true."""
+    said, true = outputs > 0, labels > 0.5
+    return {
+        name: (each.sum(axis=-1) * weights).sum()
+        for name, each in (("both", said & true), ("said", said), ("true", true))
+    }
+
+
+def _micro(sums: Sums) -> Any:
+    return 2 * sums["both"] / (sums["said"] + sums["true"])
+
+
+def _perplexity(sums: Sums) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.exp(ratio(sums))
+
+
+def _counted(outputs: Any, labels: Any, weights: Any) -> Sums:
+    """Of a metric that evaluation counts by itself."""
+    raise TypeError("counted by the objective's own score")
+
+
 OVER = "over the classes among the client's test samples"
+CLASSES, NUMBERS, MANY, TOKENS = ("classification",), ("regression",), ("multi-label",), ("next-token",)
 _ROWS = (
-    Metric("accuracy", _correct, ratio, "accuracy", "share of right answers", recorded="correct"),
+    Metric("accuracy", _correct, ratio, "accuracy", "share of right answers", recorded="correct", tasks=CLASSES),
     Metric(
         *("log-loss", _entropy, ratio, "log-loss", "mean cross-entropy of the true class, in nats"),
         percent=False,
         higher=False,
         recorded="loss",
+        tasks=CLASSES,
     ),
-    Metric("balanced-accuracy", _answers, _recall, "balanced accuracy", f"mean recall {OVER}"),
+    Metric(
+        *("r2", _counted, ratio, "R²"),
+        "share of the targets' variance that is explained: 1 − squared error / variance of all clients' training "
+        "targets; 0 = no better than their mean, below 0 = worse",
+        recorded="correct",
+        tasks=NUMBERS,
+    ),
+    Metric(
+        *("rmse", _squares, _root, "RMSE", "root of the mean squared error, in the target's units"),
+        percent=False,
+        higher=False,
+        tasks=NUMBERS,
+    ),
+    Metric(
+        *("mae", _apart, ratio, "MAE", "mean absolute error, in the target's units"),
+        percent=False,
+        higher=False,
+        tasks=NUMBERS,
+    ),
+    Metric(
+        *("label-accuracy", _counted, ratio, "label accuracy", "share of labels, there or not, that are right"),
+        recorded="correct",
+        tasks=MANY,
+    ),
+    Metric("exact-match", _exact, ratio, "exact match", "share of samples with every label right", tasks=MANY),
+    Metric("micro-f1", _hits, _micro, "micro F1", "F1 over all samples' labels together", tasks=MANY),
+    Metric(
+        *(
+            "token-accuracy",
+            _counted,
+            ratio,
+            "token accuracy",
+            "share of next tokens that are right, mean over sequences",
+        ),
+        recorded="correct",
+        tasks=TOKENS,
+    ),
+    Metric(
+        *("perplexity", _entropy, _perplexity, "perplexity", "exp of the mean cross-entropy of a token"),
+        percent=False,
+        higher=False,
+        tasks=TOKENS,
+    ),
+    Metric(
+        *("mean-loss", _counted, ratio, "loss", "mean of the training loss over test samples"),
+        percent=False,
+        higher=False,
+        recorded="loss",
+        tasks=(*NUMBERS, *MANY, *TOKENS),
+    ),
+    Metric(
+        "balanced-accuracy", _answers, _recall, "balanced accuracy", f"mean recall {OVER}", tasks=(*CLASSES, *TOKENS)
+    ),
     Metric(
         *("macro-f1", _answers, _f1, "macro F1"),
         f"mean F1 {OVER}; an answer of any other class is a wrong one and no more",
+        tasks=(*CLASSES, *TOKENS),
     ),
     Metric(
         *("auc", _ranks, _auc, "AUC"),
@@ -168,12 +265,14 @@ _ROWS = (
         f"defined for a client with one class. Scores log(p/(1 − p)) in one of {RANKS} bins are ties: off by at "
         "most half the share of pairs that share a bin",
         percent=False,
+        tasks=CLASSES,
     ),
     Metric(
         *("ece", _levels, _miscalibration, "ECE"),
         f"expected calibration error: |confidence − accuracy| in {LEVELS} equal bins of confidence, weighted by "
         "samples",
         higher=False,
+        tasks=(*CLASSES, *TOKENS),
     ),
 )
 METRICS = Registry("metric", {m.name: m for m in _ROWS})
@@ -243,9 +342,23 @@ def chosen(names: Iterable[str]) -> tuple[Metric, ...]:
     return tuple(dict.fromkeys(get_metric(name) for name in names))
 
 
-def measured(names: Iterable[str]) -> tuple[Metric, ...]:
-    """Those of them that an evaluation computes beside what it always does."""
-    return tuple(m for m in chosen(names) if not m.recorded)
+def measured(names: Iterable[str], objective: Any = None) -> tuple[Metric, ...]:
+    """Those of them that an evaluation computes beside what it always does; an error where one is not for the task.
+
+    Where nothing was chosen, what the ``objective`` (None: classification) is measured by.
+    """
+    task, usual = ("classification", DEFAULT) if objective is None else (objective.task, objective.metrics)
+    found = chosen(usual if tuple(names) == DEFAULT else names)
+    for m in found:
+        if m.tasks and task not in m.tasks:
+            fitting = ", ".join(n for n, other in METRICS.items() if not other.tasks or task in other.tasks)
+            raise CgpflError(f"metric {m.name!r}: is for {' and '.join(m.tasks)}; the data's task is {task}: {fitting}")
+    return tuple(m for m in found if not m.recorded)
+
+
+def headline(task: str = "classification") -> Metric:
+    """The first metric of a task: what methods are ranked by."""
+    return next(m for m in _ROWS if m.recorded == "correct" and task in m.tasks)
 
 
 def reduced(each: np.ndarray, pooled: float, higher: bool = True) -> dict[str, float]:

@@ -55,7 +55,7 @@ def test_pfedme_converges_to_the_envelopes_minimum():
 
 def test_a_client_draws_the_same_alone_and_among_others(digits, mlr):
     """Local training of client 0 is the same in a federation of one: same start, same minibatches."""
-    alone = FederatedData.from_clients([digits.client(0)], test=[digits.client(0, "test")], classes=10)
+    alone = FederatedData.from_clients([digits.inputs(0)], test=[digits.client(0, "test")], classes=10)
     among, _, _ = simulate(Local(), digits, mlr, rounds=2)
     single, _, _ = simulate(Local(), alone, mlr, rounds=2)
     np.testing.assert_allclose(among.clients["weight"][0], single.clients["weight"][0], atol=1e-6)

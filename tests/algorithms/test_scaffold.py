@@ -61,7 +61,7 @@ def test_four_rounds_by_hand():
 
 def test_equal_clients_are_fedavg(digits, mlr):
     """Then c_i = c in every round and the correction is 0, though neither is."""
-    x, y = digits.client(0)
+    x, y = digits.inputs(0)
     twins = FederatedData.from_clients([(x, y), (x, y)], test=[(x, y), (x, y)], classes=10)
     alone = FederatedData.from_clients([(x, y)], test=[(x, y)], classes=10)
     for data, batch_size in (twins, 0), (alone, 5):  # minibatches differ between clients, so there one client only

@@ -112,9 +112,9 @@ def test_evaluation_is_what_numpy_says():
     w, b = np.asarray(state.server["weight"], float).T, np.asarray(state.server["bias"], float)
     for i in range(3):
         for name, key in (("test", "correct"), ("validation", "validation_correct")):
-            x, y = data.client(i, name)
+            x, y = data.inputs(i, name)
             assert records[key][-1, i] == ((x @ w + b).argmax(1) == y).sum()
-        x, y = data.client(i)
+        x, y = data.inputs(i)
         logits = x @ w + b
         entropy = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(y)), y]
         f = entropy.mean() + 0.5 * model.l2 * ((w**2).sum() + (b**2).sum())

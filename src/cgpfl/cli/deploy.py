@@ -56,10 +56,11 @@ def init(
     [dim]cgpfl deploy init federation experiment.toml --shape 28,28 --classes 10 --nodes 8 --host fl.example.org[/dim]
     """
     flags |= {} if nodes is None else {"clients": nodes}
-    experiment, deploy, _ = _planned(config, flags, method, settings, shape, classes)
+    experiment, deploy, federation = _planned(config, flags, method, settings, shape, classes)
     from cgpfl.deploy.layout import write_app
 
-    write_app(folder, experiment, deploy, host=host, port=port)
+    form = None if federation is None else federation.form(experiment.loss)
+    write_app(folder, experiment, deploy, form, host=host, port=port)
     typer.echo(f"Wrote {folder}. A trial on this machine: cgpfl deploy up {folder}\nOn real hosts: {folder}/README.md")
 
 
@@ -92,13 +93,13 @@ def up(
     if folder is None:
         flags |= {} if nodes is None else {"clients": nodes}
         experiment, deploy, federation = _planned(TRIAL, flags, method, settings, None, None)
-        out = out or free_folder(experiment.data.source, experiment.data.split, "deploy-")
+        out = out or free_folder(experiment.data.source, experiment.data.chosen_split, "deploy-")
         if out.exists():
             raise CgpflError(
                 f"out {out}: exists already; choose another, or go on by: cgpfl deploy up {out}/app --out {out}"
             )
         folder = out / "app"
-        write_app(folder, experiment, deploy)
+        write_app(folder, experiment, deploy, federation.form(experiment.loss))
     else:
         given = {"nodes": nodes, "method": method, **flags, "set": settings}
         wrong = [name.replace("_", "-") for name, value in given.items() if value is not None]
@@ -274,11 +275,14 @@ def _planned(
     if (shape is None) != (classes is None):
         raise CgpflError("--shape, --classes: go together")
     if shape is not None:
+        if experiment.data.clients == "auto":
+            raise CgpflError("--nodes: how many clients the federation has, with --shape")
         facts = {"clients": experiment.data.clients, "shape": read_shape(shape), "classes": classes}
     else:
         federation = experiment.data.build(experiment.seed)
-        facts = {"clients": federation.clients, "shape": federation.shape, "classes": federation.classes}
-        facts |= {"scale": federation.scale, "shift": federation.shift}
+        form = federation.form(experiment.loss)
+        facts = {"clients": federation.clients, "shape": form.shape, "classes": form.classes}
+        facts |= {} if isinstance(form.scale, tuple) else {"scale": form.scale, "shift": form.shift}
     return experiment, from_values(Deployment, {**facts, **section}, "deploy"), federation
 
 

@@ -61,7 +61,7 @@ def personalize(
 @app.command()
 def export(
     run: Run,
-    client: Annotated[int | None, typer.Option(help="Whose model: 0, 1, ...")] = None,
+    client: Annotated[str | None, typer.Option(help="Whose model: a client's name, or 0, 1, ...")] = None,
     context: Annotated[int | None, typer.Option(help="Instead of a client's: a context's model, 0, 1, ...")] = None,
     method: MethodLabel = None,
     formats: Annotated[str, typer.Option("--format", help=FORMAT)] = "safetensors,onnx",
@@ -120,7 +120,11 @@ def predict(
         out.parent.mkdir(parents=True, exist_ok=True)
         write(out, found.to_csv(index=False).encode())
         typer.echo(f"{len(found):,} predictions: {out}")
-    if "label" in found:
+    if "label" in found and "prediction" in found:
+        apart = (found["prediction"] - found["label"]).abs()
+        where = to_predict(data).name
+        typer.echo(f"RMSE {(apart**2).mean() ** 0.5:.4g}, MAE {apart.mean():.4g}: {len(found):,} samples in {where}")
+    elif "label" in found:
         right = int((found["class"] == found["label"]).sum())
         typer.echo(f"accuracy {_percent(right / len(found))}: {right:,} of {len(found):,} in {to_predict(data).name}")
 

@@ -32,6 +32,7 @@ SETTINGS: dict[str, tuple[type, str]] = {
     "devices": (str, "devices that share the clients"),
     "store": (str, "where personal states are between rounds"),
     "precision": (str, "of the clients' matrix products; default = JAX's own"),
+    "loss": (str, "what training minimises; auto = the task's own"),
     "metrics": (str, "what is measured of clients' models"),
     "sampler": (str, "who is asked in a round"),
     "outgoing": (str, "what becomes of an update before it leaves"),
@@ -41,7 +42,19 @@ SEVERAL = {"metrics": "as a,b", "outgoing": "as a,b", "devices": "a number, or a
 """What is said of an option beside its meaning; those "as a,b" are lists."""
 OPTIONS: dict[str, Any] = {
     "data": Annotated[
-        str | None, typer.Option(help="A data set's name, a .npz file with x and y, or package.module:function.")
+        str | None,
+        typer.Option(
+            help="A data set's name, a table (.csv, .parquet), an .npz, a folder, or package.module:function."
+        ),
+    ],
+    "client": Annotated[str | None, typer.Option(help="A table's column that says whose a row is.")],
+    "label": Annotated[str | None, typer.Option(help="A table's column that is predicted.")],
+    "task": Annotated[
+        str | None,
+        typer.Option(
+            help="classification, regression, multi-label or next-token; auto = as the labels look.",
+            autocompletion=one_of("classification", "regression", "multi-label", "next-token"),
+        ),
     ],
     "split": Annotated[
         str | None,

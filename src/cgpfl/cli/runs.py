@@ -66,7 +66,7 @@ def run(
     flags |= {} if wanted is None else {"devices": wanted}
     values = nested(config, flags, method, DEFAULT_METHODS, settings)
     experiment = from_dict(values, str(config) if config is not None else "command line")
-    folder = out or free_folder(experiment.data.source, experiment.data.split)
+    folder = out or free_folder(experiment.data.source, experiment.data.chosen_split)
     listening = _callbacks(track, verbose)
     go(lambda tell: run_experiment(experiment, folder, tell, listening), folder, quiet=quiet, verbose=verbose)
 
@@ -113,7 +113,7 @@ def compare(
     if isinstance(section, dict):
         section.update({k: v for k, v in given.items() if v is not None})
     experiment, comparing = from_config(values, str(config) if config is not None else "command line")
-    folder = out or free_folder(experiment.data.source, experiment.data.split, "compare-")
+    folder = out or free_folder(experiment.data.source, experiment.data.chosen_split, "compare-")
     listening = _callbacks(track, verbose)
     go(
         lambda tell: run_comparison(experiment, comparing, folder, tell, listening),
@@ -190,7 +190,7 @@ def nested(
 
     values: dict[str, Any] = read_toml(config) if isinstance(config, Path) else deepcopy(config or {})
     places = {"data": ("data", "source"), "split": ("data", "split"), "clients": ("data", "clients")}
-    places["model"] = ("model", "name")
+    places |= {"model": ("model", "name"), **{name: ("data", name) for name in ("client", "label", "task")}}
     for section in ("data", "model"):
         if not isinstance(part := values.setdefault(section, {}), dict):
             raise CgpflError(f"{config}: {section}: must be a section [{section}], got {part!r}")

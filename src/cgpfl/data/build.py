@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from cgpfl.data.federated import FederatedData, _arrays
+from cgpfl.data.federated import FederatedData
 from cgpfl.data.makers import MAKERS, make_contexts
-from cgpfl.data.sources import load
+from cgpfl.data.samples import answers, samples
+from cgpfl.data.sources import is_file, load
 from cgpfl.data.splits import RULES, sample, split
+from cgpfl.data.tables import Reading, Source, federation, with_table
 from cgpfl.errors import CgpflError
 from cgpfl.registry import Registry
 
@@ -24,86 +27,175 @@ SPLITS = Registry(
         "block": "disjoint blocks of classes, clients in turn",
         "random": "any classes_per_client classes for each client",
         "dirichlet": "class shares of each client drawn from Dirichlet(alpha)",
-        "own": "the file's own array 'client' says whose sample it is",
+        "own": "the data's own clients",
     },
 )
 """By name, what it does; one of somebody else's is a function of (labels, clients, seed)."""
 
 
+CLIENTS = 40
+"""Clients that samples without any are given to, where nobody says how many."""
+
+
 def make_data(
     source: str = "digits",
-    split_by: str = "rotation",
+    split_by: str = "auto",
     *,
-    clients: int = 40,
+    clients: int | str = "auto",
     contexts: int = 4,
     classes_per_client: int = 3,
     alpha: float = 0.5,
     spread: float = 0.0,
-    smallest: int = 4,
+    smallest: int | str = "auto",
     largest: int = 0,
     share: float = 1.0,
     test: float = 0.25,
     validation: float = 0.0,
     public: float = 0.0,
     seed: int = 0,
+    **reading: Any,
 ) -> FederatedData:
-    """A federation of ``clients`` from a named set (or .npz file) and a named split (see ``SPLITS``).
+    """A federation from a named set, or a file or folder of yours, and a named split (see ``SPLITS``).
 
-    ``share`` is the part of the set that is used at all, drawn alike from every class. ``smallest`` and ``largest``
-    are samples a client must get, and may get (0: any number).
-    ``public`` is the share of all those samples that is taken out before the split and that everybody has;
-    with hidden contexts, equally many of them are of each.
+    Data that has clients keeps them ("own"), unless another split is asked for; a named set without any is split by
+    "rotation". ``share`` is the part of the set that is used at all, drawn alike from every class. ``smallest`` and
+    ``largest`` are samples a client must get, and may get (0: any number); of data's own clients those with fewer than
+    ``smallest`` are left out. ``public`` is the share of all those samples that is taken out before the split and that
+    everybody has; with hidden contexts, equally many of them are of each. ``reading``: how a table or a folder is read,
+    see :class:`~cgpfl.data.tables.Reading`.
     """
-    recipe = {**locals()}
+    recipe = {**locals(), **reading}
+    del recipe["reading"]
     recipe["split"] = recipe.pop("split_by")
-    rule_of = SPLITS.find(split_by)
     if not 0 <= public < 1:
         raise CgpflError(f"public = {public:g}: must be a share, >= 0 and < 1")
     if not 0 < share <= 1:
         raise CgpflError(f"share = {share:g}: must be above 0 and at most 1")
-    raw = load(source)
-    x, y = _arrays(raw.x, raw.y, f"data {source}")
+    unknown = [k for k in reading if k not in vars(Reading())]
+    if unknown:
+        raise CgpflError(f"data: no setting {unknown[0]!r}; a table's are {', '.join(vars(Reading()))}")
+    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in reading.items()}
+    how = Reading(**given)
+    raw = load(source, reading=how)
+    split_by = _split(split_by, source, raw)
+    rule_of = SPLITS.find(split_by)
     about: dict[str, Any] = {"source": source, "split": split_by, "seed": seed}
-    more: dict[str, Any] = {"test": test, "validation": validation, "seed": seed, "classes": raw.classes}
-    more |= {"scale": raw.scale, "shift": raw.shift, "about": about}
+    cuts: dict[str, Any] = {"test": test, "validation": validation, "seed": seed}
     if split_by == "own":
-        if raw.client is None:
-            raise CgpflError(f"split own: data {source} has no array 'client'")
         for name, value, default in (("public", public, 0), ("share", share, 1), ("largest", largest, 0)):
             if value != default:
-                reason = "the file's own clients keep their samples"
+                reason = "the data's own clients keep their samples"
                 raise CgpflError(f"{name}: {reason}; use another split, or {name} = {default}")
-        return FederatedData.from_arrays(x, y, raw.client, **more).made_by(recipe)
+        least = 0 if smallest == "auto" else int(smallest)
+        data = federation(raw, how, **cuts, smallest=least, about=about)
+        if clients not in ("auto", data.clients):
+            raise CgpflError(
+                f"clients = {clients}: data {source} has its own {data.clients} clients; leave it out or choose a split"
+            )
+        return data.made_by(recipe)
+    return _dealt(
+        raw,
+        how,
+        split_by,
+        rule_of,
+        about,
+        cuts,
+        clients=CLIENTS if clients == "auto" else int(clients),
+        contexts=contexts,
+        classes_per_client=classes_per_client,
+        alpha=alpha,
+        spread=spread,
+        smallest=4 if smallest == "auto" else int(smallest),
+        largest=largest,
+        share=share,
+        public=public,
+    ).made_by(recipe)
 
+
+def _split(wanted: str, source: str, raw: Source) -> str:
+    """The split that is meant: data that has clients keeps them."""
+    if wanted == "own" and raw.client is None:
+        raise CgpflError(f"split own: data {source} does not say whose a sample is; name a table's column by client")
+    if wanted != "auto":
+        return wanted
+    if raw.client is not None:
+        return "own"
+    if is_file(source):
+        ways = ", ".join(n for n in SPLITS.ours if n != "own")
+        raise CgpflError(
+            f"data {source}: does not say whose a sample is; name a table's column by client, or a split: {ways}"
+        )
+    return "rotation"
+
+
+def _dealt(
+    raw: Source,
+    reading: Reading,
+    split_by: str,
+    rule_of: Any,
+    about: dict[str, Any],
+    cuts: dict[str, Any],
+    *,
+    clients: int,
+    contexts: int,
+    classes_per_client: int,
+    alpha: float,
+    spread: float,
+    smallest: int,
+    largest: int,
+    share: float,
+    public: float,
+) -> FederatedData:
+    """Samples given to invented clients."""
+    seed, where = cuts["seed"], f"data {about['source']}"
+    y, known = answers(raw.y, raw.task, raw.classes, raw.labels)
+    is_table, task = isinstance(raw.x, dict), known.get("task", "classification")
+    x = raw.x if is_table else samples(raw.x, where)
+    if is_table and split_by in ("rotation", "shift"):
+        raise CgpflError(f"split {split_by}: is for images and arrays; {where} is a table")
+    if task != "classification" and split_by not in ("iid", "shift", "rotation") and split_by in SPLITS.ours:
+        raise CgpflError(f"split {split_by}: is by classes, of which {task} has none; use iid")
     rule = "iid" if split_by in MAKERS else split_by
-    used = np.arange(len(y)) if share == 1 else sample(y, share, seed)
-    if share < 1 and split_by in MAKERS:  # these copy x: only what is used of it
-        x, y, used = x[used], y[used], np.arange(len(used))
+    kinds = y if task == "classification" else np.zeros(len(y), np.int32)
+    used = np.arange(len(y)) if share == 1 else sample(kinds, share, seed)
+    if share < 1 and split_by in MAKERS and not is_table:  # these copy x: only what is used of it
+        x, y, kinds, used = x[used], y[used], kinds[used], np.arange(len(used))
     rest, everybody = _set_aside(used, public, seed)
     sizes: dict[str, Any] = {"held": classes_per_client, "alpha": alpha, "spread": spread}
     sizes |= {"smallest": smallest, "largest": largest}
     if rule in RULES:
-        parts = [rest[p] for p in split(y[rest], rule, clients, seed=seed, **sizes)]
+        parts = [rest[p] for p in split(kinds[rest], rule, clients, seed=seed, **sizes)]
     else:
-        parts = [rest[p] for p in _brought(split_by, rule_of, y[rest], clients, seed)]
+        parts = [rest[p] for p in _brought(split_by, rule_of, kinds[rest], clients, seed)]
     about |= {k: v for k, v in (("public", public), ("largest", largest)) if v}
     if share < 1:
         about["share"] = share
     context: np.ndarray | None = None
+    classes = known["classes"]
     if split_by in MAKERS:
         about["contexts"] = contexts
-        settings: dict[str, Any] = {"contexts": contexts, "classes": raw.classes, "seed": seed}
-        x, y, context = make_contexts(split_by, x, y, parts, everybody, **settings)
+        settings: dict[str, Any] = {"contexts": contexts, "classes": classes, "seed": seed}
+        plain = np.zeros((len(y), 1), np.float32) if is_table else x
+        made, y, context = make_contexts(split_by, plain, y, parts, everybody, **settings)
+        x = x if is_table else made
     elif rule == "cyclic":
-        context = np.arange(clients) % raw.classes  # clients with the same label set
+        context = np.arange(clients) % classes  # clients with the same label set
         context = context if len(np.unique(context)) < clients else None
     elif rule == "block":
-        context = np.arange(clients) % -(-raw.classes // classes_per_client)
+        context = np.arange(clients) % -(-classes // classes_per_client)
     if rule in ("cyclic", "block", "random"):
         about["classes_per_client"] = classes_per_client
     if rule == "dirichlet":
         about["alpha"] = alpha
-    return FederatedData.from_parts(x, y, parts, context=context, public=everybody, **more).made_by(recipe)
+    more: dict[str, Any] = {**cuts, "about": about, "context": context, "public": everybody, **known}
+    more |= {"task": task} | (
+        {"encoding": reading.encoding, "standardise": reading.standardise}
+        if is_table
+        else {"scale": raw.scale, "shift": raw.shift}
+    )
+    labels = more.pop("labels", ())
+    data = FederatedData.from_parts(x, y, parts, **more)
+    return with_table(replace(data, labels=labels) if labels else data, raw)
 
 
 def _set_aside(rows: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray | None]:

@@ -1,6 +1,6 @@
 """FederatedData: each sample once, and a table of which client holds which.
 
-    x [n, ...]   the samples (uint8 images stay uint8), y [n] their labels
+    x [n, ...]   the samples (uint8 images stay uint8), y [n, ...] their labels, as codes
     train, test, validation: IndexTable(rows [N, max], counts [N]) – positions in x of each client's part
 
 Ragged clients cost no copies: a row of the table is padded, the samples are not.
@@ -18,8 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cgpfl.data import labels as naming
+from cgpfl.data.columns import Columns, fitted, measure, merged
+from cgpfl.data.form import Form
+from cgpfl.data.samples import answers, cut, known_contexts, owners, pair, samples
 from cgpfl.errors import CgpflError
 from cgpfl.files import load_arrays, save_arrays
+from cgpfl.objectives import objective_of
 
 TABLES = ("train", "test", "validation")
 ARRAYS = ("x", "y", "public", "context", "ids")
@@ -51,7 +56,9 @@ class FederatedData:
 
     x: np.ndarray
     y: np.ndarray
+    """Classes as codes ``[n]``, numbers ``[n, k]``, labels of many ``[n, labels]``, tokens ``[n, T]``: see ``task``."""
     classes: int
+    """Outputs of a model: classes, numbers, labels, or the vocabulary."""
     train: IndexTable
     test: IndexTable
     validation: IndexTable | None = None
@@ -59,9 +66,17 @@ class FederatedData:
     """Positions in x of samples that everybody has ``[P]``, for methods that need such."""
     context: np.ndarray | None = None
     """True context of each client ``[N]``, where it is known. For scoring; no method sees it."""
-    scale: float = 1.0
-    """Model inputs are x * scale + shift."""
-    shift: float = 0.0
+    scale: float | np.ndarray = 1.0
+    """Model inputs are x * scale + shift; one number, or one a feature."""
+    shift: float | np.ndarray = 0.0
+    task: str = "classification"
+    """What is learned, one of :data:`cgpfl.objectives.TASKS`."""
+    labels: tuple[Any, ...] = ()
+    """What the classes are called; empty: 0..classes-1."""
+    names: tuple[str, ...] = ()
+    """What the clients are called; empty: 0..N-1."""
+    columns: Columns | None = None
+    """Of a table: what the features are."""
     ids: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int32))
     """Client ids, a permutation of 0..N-1: random draws follow the id, not the place in the table."""
     about: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -90,7 +105,7 @@ class FederatedData:
         h = hashlib.sha256()
         tables = [t for t in (self.train, self.test, self.validation) if t is not None]
         arrays = [
-            np.array([self.scale, self.shift]),
+            np.array([self.scale, self.shift]) if np.ndim(self.scale) == 0 else np.stack([self.scale, self.shift]),
             self.x,
             self.y,
             *(a for t in tables for a in (*t.parts(), t.counts)),
@@ -121,7 +136,8 @@ class FederatedData:
         for name in TABLES:
             if (table := getattr(self, name)) is not None:
                 arrays |= {f"{name}.rows": table.rows, f"{name}.counts": table.counts}
-        save_arrays(path, arrays, {name: getattr(self, name) for name in ("classes", "scale", "shift", "about")})
+        facts = {"classes": self.classes, "task": self.task, "names": list(self.names), "about": self.about}
+        save_arrays(path, arrays, {**facts, "form": self.form().facts()})
 
     @classmethod
     def load(cls, path: Path) -> FederatedData:
@@ -131,7 +147,15 @@ class FederatedData:
         arrays, facts = load_arrays(path)
         there = [name for name in TABLES if f"{name}.rows" in arrays]
         tables: dict[str, Any] = {n: IndexTable(arrays.pop(f"{n}.rows"), arrays.pop(f"{n}.counts")) for n in there}
-        return cls(**{**arrays, **tables, **facts})
+        if "form" not in facts:  # as written before tables had columns
+            return cls(**{**arrays, **tables, **facts})
+        form = Form.of(facts.pop("form"))
+        units = {
+            k: np.asarray(v, np.float32) if isinstance(v, tuple) else v
+            for k, v in (("scale", form.scale), ("shift", form.shift))
+        }
+        facts["names"] = tuple(facts["names"])
+        return cls(**{**arrays, **tables, **facts, **units, "labels": form.labels, "columns": form.columns})
 
     @property
     def nbytes(self) -> int:
@@ -153,12 +177,57 @@ class FederatedData:
             validation=None if self.validation is None else table(self.validation),
             context=None if self.context is None else self.context[index],
             ids=self.ids[index],
+            names=tuple(self.names[i] for i in index) if self.names else (),
         )
 
-    def client(self, i: int, part: str = "train") -> tuple[np.ndarray, np.ndarray]:
-        """Samples and labels of client ``i``: part "train", "test" or "validation"."""
+    def name(self, i: int) -> str:
+        """What client ``i`` is called."""
+        return self.names[i] if self.names else str(i)
+
+    def place(self, client: int | str) -> int:
+        """Which client a name, or a number, is."""
+        if isinstance(client, str) and client in self.names:
+            return self.names.index(client)
+        number = int(client) if isinstance(client, int) or str(client).isdigit() else -1
+        if not 0 <= number < self.clients:
+            known = naming.listed(self.names or range(self.clients))
+            raise CgpflError(f"client {client}: there are clients {known}")
+        return number
+
+    def form(self, loss: str = "auto") -> Form:
+        """What users of its models must know; ``loss``: what training minimises, of :data:`cgpfl.objectives.LOSSES`."""
+        known: dict[str, Any] = {}
+        if self.task == "regression":
+            rows = np.concatenate(self.train.parts())
+            each = [naming.moments(self.y[part]) for part in self.train.parts()] if len(rows) else []
+            known["centre"], known["spread"] = naming.pooled(each)
+        elif self.task == "classification":
+            known["counts"] = np.bincount(self.y[np.concatenate(self.train.parts())], minlength=self.classes)
+        objective = objective_of(self.task, loss, **known)
+        units: list[Any] = [tuple(np.asarray(v).tolist()) if np.ndim(v) else float(v) for v in (self.scale, self.shift)]
+        return Form(self.shape, self.classes, units[0], units[1], objective, self.labels, self.columns)
+
+    def with_form(self, form: Form) -> FederatedData:
+        """The same samples, named as in another federation."""
+        return dataclasses.replace(self, labels=form.labels, columns=form.columns)
+
+    def rows(self, i: int, part: str = "train") -> np.ndarray:
+        """Positions of client ``i``'s samples: part "train", "test" or "validation"."""
         table = {"train": self.train, "test": self.test, "validation": self.validation}[part]
-        rows = np.zeros(0, np.int32) if table is None else table.parts()[i]
+        return np.zeros(0, np.int32) if table is None else table.parts()[i]
+
+    def client(self, i: int, part: str = "train") -> tuple[Any, np.ndarray]:
+        """Samples and labels of client ``i`` as they were given, a table's as a frame; see :meth:`rows`."""
+        rows = self.rows(i, part)
+        x = self.x[rows] if self.columns is None else self.columns.decode(self.x[rows])
+        y = self.y[rows]
+        if self.task == "regression" and y.shape[1] == 1:
+            return x, y[:, 0]
+        return x, np.array(self.labels)[y] if self.labels and self.task == "classification" else y
+
+    def inputs(self, i: int, part: str = "train") -> tuple[np.ndarray, np.ndarray]:
+        """Samples of client ``i`` as models see them, and their labels as codes."""
+        rows = self.rows(i, part)
         return self.x[rows] * np.float32(self.scale) + np.float32(self.shift), self.y[rows]
 
     def summary(self) -> dict[str, Any]:
@@ -173,10 +242,9 @@ class FederatedData:
             "test_samples": int(self.test.counts.sum()),
             "smallest_client": int(self.train.counts.min()),
             "largest_client": int(self.train.counts.max()),
-            "shape": list(self.shape),
-            "classes": self.classes,
-            "scale": self.scale,
-            "shift": self.shift,
+            **self.form().facts(),
+            **({"task": self.task} if self.task != "classification" else {}),
+            **({"names": list(self.names)} if self.names else {}),
             **({} if self.public is None else {"public_samples": len(self.public)}),
             "true_contexts": contexts,
             "split_hash": self.digest,
@@ -187,75 +255,121 @@ class FederatedData:
     @classmethod
     def from_parts(
         cls,
-        x: np.ndarray,
-        y: np.ndarray,
+        x: Any,
+        y: Any,
         parts: Sequence[np.ndarray],
         *,
         test: float = 0.25,
         validation: float = 0.0,
         seed: int = 0,
+        held: np.ndarray | None = None,
+        time: np.ndarray | None = None,
+        task: str = "auto",
         classes: int | None = None,
+        labels: Sequence[Any] = (),
+        encoding: str = "one-hot",
+        standardise: bool = True,
         **more: Any,
     ) -> FederatedData:
-        """From flat arrays and each client's positions in them; train/test/validation cut inside each client."""
-        x, y = _arrays(x, y)
-        cuts = _cut(parts, test, validation, seed)
+        """From flat arrays and each client's positions in them; train/test/validation cut inside each client.
+
+        ``x`` is an array ``[n, ...]``, or a table's cells (:func:`cgpfl.data.columns.cells`), whose columns are fitted
+        to the training samples. ``held [n]``: which samples are test samples, instead of a random share; ``time [n]``:
+        the latest share is the test part.
+        """
+        y, known = answers(y, task, classes, labels)
+        names = more.get("names", ())
+        cuts = cut(parts, test, validation, seed, names, held, time)
+        train = IndexTable.of([c[0] for c in cuts])
+        if isinstance(x, dict):
+            whose = names or [str(i) for i in range(len(parts))]
+            columns = fitted(
+                merged([measure(x, c[0], p) for c, p in zip(cuts, parts, strict=True)], whose), encoding, standardise
+            )
+            x = columns.encode_cells(x, "data")
+            more["columns"] = columns
+            more["scale"], more["shift"] = columns.units()
+        else:
+            x = samples(x)
+        if len(x) != len(y):
+            raise CgpflError(f"data: x {x.shape} and y {y.shape}; must be x [n, features...] and y [n]")
         return cls(
             x=x,
             y=y,
-            classes=_classes(y, classes),
-            train=IndexTable.of([c[0] for c in cuts]),
+            train=train,
             test=IndexTable.of([c[1] for c in cuts]),
             validation=IndexTable.of([c[2] for c in cuts]) if validation > 0 else None,
+            **known,
             **more,
         )
 
     @classmethod
     def from_arrays(
-        cls, x: np.ndarray, y: np.ndarray, client: np.ndarray, *, context: Sequence[int] | None = None, **more: Any
+        cls, x: Any, y: Any, client: Any, *, context: Sequence[int] | None = None, **more: Any
     ) -> FederatedData:
         """From flat arrays: samples ``x [n, ...]``, labels ``y [n]`` and the client ``[n]`` of each sample.
 
-        Clients are 0..N-1. Further arguments: ``test``, ``validation`` (shares), ``seed``, ``classes``,
-        ``scale``, ``shift`` (model inputs are x * scale + shift); ``context [N]`` if the true contexts are known.
+        Clients and labels may be numbers or names. Further arguments: ``test``, ``validation`` (shares), ``seed``,
+        ``task``, ``classes``, ``scale``, ``shift`` (model inputs are x * scale + shift); ``context [N]`` if the true
+        contexts are known.
         """
-        owner = np.asarray(client)
-        if owner.shape != np.asarray(y).shape[:1] or owner.ndim != 1 or not np.issubdtype(owner.dtype, np.integer):
-            raise CgpflError(
-                f"client: has shape {owner.shape} and type {owner.dtype}; needs one integer a sample, {np.shape(y)[:1]}"
-            )
-        if owner.size == 0 or owner.min() < 0:
-            raise CgpflError("client: must be numbers from 0 up, at least one")
-        found = np.unique(owner)
-        if len(found) != found[-1] + 1:
-            missing = int(np.flatnonzero(found != np.arange(len(found)))[0])
-            raise CgpflError(f"client {missing}: has 0 samples; number the clients 0..N-1 without gaps")
-        parts = [np.flatnonzero(owner == i) for i in found]
-        return cls.from_parts(x, y, parts, context=_contexts(context), **more)
+        owner, names = owners(client, len(np.asarray(y)))
+        parts = [np.flatnonzero(owner == i) for i in range(int(owner.max()) + 1)]
+        return cls.from_parts(x, y, parts, context=known_contexts(context), **{"names": names, **more})
+
+    @classmethod
+    def from_frame(cls, frame: Any, *, client: str, label: str, **more: Any) -> FederatedData:
+        """From a pandas or Polars frame with a column that says whose a row is, and one to be predicted.
+
+        Further arguments: those of :class:`cgpfl.data.tables.Reading` (``task``, ``time``, ``held``, ``categorical``,
+        ``ignore``, ``encoding``, ``standardise``) and ``test``, ``validation``, ``seed``, ``smallest``.
+        """
+        from cgpfl.data.tables import of_frame
+
+        return of_frame(frame, client=client, label=label, **more)
+
+    @classmethod
+    def from_folder(cls, folder: str | Path, **more: Any) -> FederatedData:
+        """From a folder with a file, or a folder, a client; see :func:`cgpfl.data.folders.read_folder`."""
+        from cgpfl.data.build import make_data
+
+        return make_data(str(folder), "own", **more)
 
     @classmethod
     def from_clients(
         cls,
-        clients: Sequence[tuple[np.ndarray, np.ndarray]],
-        test: Sequence[tuple[np.ndarray, np.ndarray]] | float = 0.25,
+        clients: Any,
+        test: Any = 0.25,
         *,
         context: Sequence[int] | None = None,
         public: tuple[np.ndarray, np.ndarray] | None = None,
         **more: Any,
     ) -> FederatedData:
-        """From one pair (x, y) a client; ``test`` is a share to hold out, or one test pair a client.
+        """From one pair (x, y) a client, in a list, or in a dict by the clients' names.
 
+        ``test`` is a share to hold out, or one test pair a client. A client may be a ``torch`` data set, a Hugging Face
+        ``Dataset`` or a partition of Flower Datasets, too (``label``: its column of labels).
         ``public`` is a pair (x, y) that everybody has, for the methods that need one (FedMD, DAPPER).
         """
-        pairs = [_arrays(cx, cy, f"client {i}") for i, (cx, cy) in enumerate(clients)]
+        from cgpfl.data.foreign import pair_of
+
+        label = more.pop("label", "label")
+        if isinstance(clients, dict):
+            more = {"names": tuple(map(str, clients)), **more}
+            test = [test[name] for name in clients] if isinstance(test, dict) else test
+            clients = list(clients.values())
+        names = more.get("names", ())
+        pairs = [
+            pair(*pair_of(c, label), f"client {n}") for n, c in zip(names or range(len(clients)), clients, strict=True)
+        ]
         if not pairs:
             raise CgpflError("clients: the list is empty; give one pair (x, y) a client")
         own = isinstance(test, int | float)
-        held = [] if own else [_arrays(cx, cy, f"client {i}, test") for i, (cx, cy) in enumerate(test)]  # type: ignore[arg-type]
-        everybody = [] if public is None else [_arrays(*public, "public")]
-        cut = [name for name in ("validation", "seed") if name in more]
-        if not own and cut:
-            raise CgpflError(f"{cut[0]}: only goes with a share for test; here the test samples are given")
+        held = [] if own else [pair(*pair_of(c, label), f"client {i}, test") for i, c in enumerate(test)]
+        everybody = [] if public is None else [pair(*public, "public")]
+        both = [name for name in ("validation", "seed") if name in more]
+        if not own and both:
+            raise CgpflError(f"{both[0]}: only goes with a share for test; here the test samples are given")
         if not own and len(held) != len(pairs):
             raise CgpflError(f"test: has {len(held)} clients; must be {len(pairs)}, one pair (x, y) a client")
         blocks = (*pairs, *held, *everybody)
@@ -266,69 +380,18 @@ class FederatedData:
         y = np.concatenate([p[1] for p in blocks])
         ends = np.cumsum([len(p[1]) for p in blocks])
         parts = [np.arange(end - len(p[1]), end, dtype=np.int32) for end, p in zip(ends, blocks, strict=True)]
-        more |= {"context": _contexts(context), "public": parts.pop() if everybody else None}
+        more |= {"context": known_contexts(context), "public": parts.pop() if everybody else None}
         if own:
-            return cls.from_parts(x, y, parts, test=float(test), **more)  # type: ignore[arg-type]
+            return cls.from_parts(x, y, parts, test=float(test), **more)
+        y, known = answers(y, more.pop("task", "auto"), more.pop("classes", None), more.pop("labels", ()))
         return cls(
             x=x,
             y=y,
-            classes=_classes(y, more.pop("classes", None)),
             train=IndexTable.of(parts[: len(pairs)]),
             test=IndexTable.of(parts[len(pairs) :]),
+            **known,
             **more,
         )
-
-
-def _contexts(context: Sequence[int] | None) -> np.ndarray | None:
-    return None if context is None else np.asarray(context)
-
-
-def _arrays(x: Any, y: Any, where: str = "data") -> tuple[np.ndarray, np.ndarray]:
-    x, y = np.asarray(x), np.asarray(y)
-    if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
-        raise CgpflError(f"{where}: x {x.shape} and y {y.shape}; must be x [n, features...] and y [n]")
-    if not (np.issubdtype(x.dtype, np.number) and np.isrealobj(x)):
-        raise CgpflError(f"{where}: x has type {x.dtype}; must be numbers")
-    if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
-        raise CgpflError(f"{where}: x has NaN or infinite values, first at sample {_first_bad(x)}; remove or fill them")
-    if not np.issubdtype(y.dtype, np.integer):
-        raise CgpflError(f"{where}: y has type {y.dtype}; must be integer labels 0..classes-1")
-    if y.size and (y.min() < 0 or y.max() >= 2**31):
-        worst = int(y.min() if y.min() < 0 else y.max())
-        raise CgpflError(f"{where}: labels out of range: {worst}; must be 0..classes-1")
-    return (x.astype(np.float32) if x.dtype not in (np.uint8, np.float32) else x), y.astype(np.int32)
-
-
-def _first_bad(x: np.ndarray) -> int:
-    return int(np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))[0])
-
-
-def _classes(y: np.ndarray, classes: int | None) -> int:
-    found = int(y.max(initial=-1)) + 1
-    if classes is not None and found > classes:
-        raise CgpflError(f"y: labels out of range: {found - 1}; must be 0..{classes - 1}")
-    return max(found if classes is None else classes, 2)
-
-
-def _cut(
-    parts: Sequence[np.ndarray], test: float, validation: float, seed: int
-) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Shuffle each client's samples and cut them into train, test and validation."""
-    if not (0 < test < 1 and 0 <= validation < 1 and test + validation < 1):
-        raise CgpflError(
-            f"test = {test:g}, validation = {validation:g}: shares must be >= 0 (test > 0) and sum to less than 1"
-        )
-    cuts = []
-    for i, part in enumerate(parts):
-        order = np.random.default_rng([seed, 1, i]).permutation(np.asarray(part))
-        held = max(round(len(part) * test), 1)
-        extra = max(round(len(part) * validation), 1) if validation > 0 else 0
-        if len(part) < held + extra + 1:
-            needed = "train and test" if extra == 0 else "train, test and validation"
-            raise CgpflError(f"client {i}: has {len(part)} samples; needs at least one each to {needed}")
-        train = len(part) - held - extra
-        cuts.append((order[:train], order[train : train + held], order[train + held :]))
-    return cuts
 
 
 def _check(data: FederatedData) -> None:
@@ -336,10 +399,14 @@ def _check(data: FederatedData) -> None:
     for name, table in zip(("training", "test", "validation"), tables, strict=False):
         empty = np.flatnonzero(table.counts == 0)
         if empty.size or len(table.counts) != data.clients:
-            who = f"client {empty[0]}" if empty.size else f"{len(table.counts)} of {data.clients} clients"
+            who = (
+                f"client {data.name(int(empty[0]))}" if empty.size else f"{len(table.counts)} of {data.clients} clients"
+            )
             raise CgpflError(f"{who}: no {name} samples; every client needs at least one")
     if data.clients == 0:
         raise CgpflError("data: no clients")
+    if data.names and (len(data.names) != data.clients or len(set(data.names)) < data.clients):
+        raise CgpflError(f"names: {len(set(data.names))} different ones for {data.clients} clients; give each its own")
     if data.public is not None and not len(data.public):
         raise CgpflError("public: no samples; leave it out, or give at least one")
     used = np.concatenate([*(p for t in tables for p in t.parts()), *([] if data.public is None else [data.public])])
@@ -350,7 +417,9 @@ def _check(data: FederatedData) -> None:
         raise CgpflError(
             f"split: sample {int(seen[counts.argmax()])} is used {int(counts.max())} times; each may be once"
         )
-    if data.y.min() < 0 or data.y.max() >= data.classes:
+    coded = data.task in ("classification", "next-token")
+    lowest = -1 if data.task == "next-token" else 0
+    if coded and (data.y.min() < lowest or data.y.max() >= data.classes):
         raise CgpflError(f"y: labels must be 0..{data.classes - 1}; found {int(data.y.min())}..{int(data.y.max())}")
     if data.context is not None and data.context.shape != (data.clients,):
         raise CgpflError(f"context: has shape {data.context.shape}; must be one number a client, ({data.clients},)")

@@ -1,32 +1,20 @@
-"""Where samples come from: sets by name, or a NumPy file of the user's own."""
+"""Where samples come from: sets by name, or files and folders of the user's own."""
 
 from __future__ import annotations
 
 import importlib.util
 import threading
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from cgpfl.data.fetch import Tell, get, known, prepared
+from cgpfl.data.folders import read_folder
 from cgpfl.data.sets import SETS
+from cgpfl.data.tables import SUFFIXES, Reading, Source, read_table, source_of
 from cgpfl.errors import CgpflError
 from cgpfl.registry import Registry
-
-
-class Source(NamedTuple):
-    """Samples before any split."""
-
-    x: np.ndarray
-    y: np.ndarray
-    classes: int
-    scale: float
-    """Model inputs are x * scale + shift."""
-    shift: float
-    client: np.ndarray | None = None
-    """``[n]``: whose sample it is, where the source knows."""
-
 
 SOURCES = Registry(
     "data set",
@@ -40,24 +28,52 @@ SOURCES = Registry(
 """By name, what it is; one of somebody else's is a function."""
 
 
-def load(name: str, tell: Tell | None = None) -> Source:
-    """The set called ``name``, or a ``.npz`` file with x, y and perhaps client.
+PLAIN = Reading()
+
+
+def is_file(name: str) -> bool:
+    """Whether a source is a file or folder of the user's."""
+    return name.lower().endswith((".npz", *SUFFIXES)) or ("/" in name and ":" not in name) or Path(name).is_dir()
+
+
+def load(name: str, tell: Tell | None = None, reading: Reading = PLAIN) -> Source:
+    """The set called ``name``, or a file or folder of the user's, read as ``reading`` says.
+
+    A file is a table (``.csv``, ``.parquet``) or an ``.npz`` with arrays x, y and perhaps client; of folders see
+    :func:`~cgpfl.data.folders.read_folder`.
 
     A set that is not here is fetched (``tell``: see :func:`cgpfl.data.fetch.get`) and kept in the cache folder.
     It is read once a process and cannot be written to: everybody gets the same array x.
     """
+    if is_file(name):
+        return _file(Path(name), reading)
+    if said := reading.chosen():
+        raise CgpflError(f"{next(iter(said))}: is for tables and folders of yours; data {name} has its own")
     if name == "digits":
         return _digits()
-    if name.endswith(".npz"):
-        return _npz(Path(name))
     if (found := known(name)) is not None:
         return _images(found, tell)
     if ":" in name or name in SOURCES.installed():
         return _brought(name, SOURCES.find(name))
     raise CgpflError(
-        f"no data {name!r}; there are {', '.join(SOURCES)}, or give a file NAME.npz with arrays x and y, or "
-        "package.module:function"
+        f"no data {name!r}; there are {', '.join(SOURCES)}, or give a file (.csv, .parquet, or "
+        ".npz with arrays x and y), a folder with a file a client, or package.module:function"
     )
+
+
+def _file(path: Path, reading: Reading) -> Source:
+    if path.is_dir():
+        return read_folder(path, reading)
+    if not path.exists():
+        raise CgpflError(f"data {path}: does not exist")
+    if path.suffix.lower() in SUFFIXES:
+        return source_of(read_table(path), reading, f"data {path}")
+    if path.suffix.lower() == ".npz":
+        tables = {k: v for k, v in reading.chosen().items() if k != "task"}
+        if tables:
+            raise CgpflError(f"{next(iter(tables))}: is for tables and folders; data {path} has arrays x, y and client")
+        return _npz(path)._replace(task=reading.task)
+    raise CgpflError(f"data {path}: unknown kind of file; must be .csv, .parquet or .npz, or a folder")
 
 
 def _brought(name: str, make: Any) -> Source:
@@ -90,7 +106,9 @@ def _images(name: str, tell: Tell | None) -> Source:
         if path not in _kept:
             x, y = get(name, tell)
             x.flags.writeable = y.flags.writeable = False
-            _kept[path] = Source(x[: spec.used], y[: spec.used], spec.classes, spec.scale, spec.shift)
+            _kept[path] = Source(
+                x[: spec.used], y[: spec.used], spec.classes, spec.scale, spec.shift, task="classification"
+            )
         return _kept[path]
 
 
@@ -101,7 +119,7 @@ def _digits() -> Source:
 
         rows = np.column_stack(load_digits(return_X_y=True)).astype(np.uint8)
     images, labels = rows[:, :-1].reshape(-1, 8, 8), rows[:, -1].astype(np.int32)
-    return Source(np.ascontiguousarray(images), labels, 10, scale=1 / 6.016, shift=-4.884 / 6.016)
+    return Source(np.ascontiguousarray(images), labels, 10, 1 / 6.016, -4.884 / 6.016, task="classification")
 
 
 def _digits_file() -> np.ndarray | None:
@@ -123,11 +141,16 @@ def _npz(path: Path) -> Source:
         raise CgpflError(f"data {path}: {reason}") from error
     if "x" not in arrays or "y" not in arrays:
         raise CgpflError(f"data {path}: has arrays {', '.join(arrays) or 'none'}; must have x and y")
+    extra = [k for k in arrays if k not in ("x", "y", "client")]
+    if extra:
+        raise CgpflError(f"data {path}: has an array {extra[0]!r}; there may be x, y and client")
     return _of_arrays(f"data {path}", arrays["x"], arrays["y"], arrays.get("client"))
 
 
 def _of_arrays(where: str, x: np.ndarray, y: np.ndarray, client: np.ndarray | None = None) -> Source:
-    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or y.size == 0:
-        raise CgpflError(f"{where}: y has shape {y.shape} and type {y.dtype}; must be integer labels [n]")
+    if y.ndim < 1 or y.size == 0 or len(x) != len(y):
+        raise CgpflError(f"{where}: x {x.shape} and y {y.shape}; must be x [n, features...] and y [n]")
+    if client is not None and client.shape != (len(y),):
+        raise CgpflError(f"{where}: client has shape {client.shape}; must be one client a sample, {(len(y),)}")
     scale = 1 / 255 if x.dtype == np.uint8 else 1.0
-    return Source(x, y, int(y.max()) + 1, scale, 0.0, client)
+    return Source(x, y, None, scale, 0.0, client)

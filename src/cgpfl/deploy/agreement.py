@@ -9,12 +9,15 @@ from typing import Any
 
 from cgpfl.algorithms import get_method
 from cgpfl.algorithms.wrapper import rules_in, seamed
+from cgpfl.data.form import Form
 from cgpfl.errors import CgpflError
 from cgpfl.hyperparameters import from_values, hyper
 from cgpfl.models import as_model
 from cgpfl.registry import look_in
 from cgpfl.rounds import Encoder
 
+FORM = "form"
+"""Its section with the form of the nodes' samples, where that takes more than a shape and classes."""
 EXPERIMENT = "experiment.toml"
 """The file of an app that describes its experiment."""
 
@@ -25,7 +28,7 @@ class Deployment:
 
     clients: int = hyper(4, "N, nodes of the federation", low=1)
     shape: tuple[int, ...] = hyper((), "shape of one input", kind=tuple, labels=True)
-    classes: int = hyper(2, "number of classes", low=2)
+    classes: int = hyper(2, "number of classes, or of numbers predicted", low=1)
     scale: float = hyper(1.0, "model inputs are x * scale + shift")
     shift: float = hyper(0.0, "model inputs are x * scale + shift")
     test: float = hyper(0.25, "share of a node's samples held out, where it brings no test file", above=0, high=0.99)
@@ -41,9 +44,11 @@ class Agreement:
     """An app's experiment, as far as a node needs it."""
 
     values: dict[str, Any]
-    """The experiment, without ``[deploy]``."""
+    """The experiment, without ``[deploy]`` and ``[form]``."""
     deploy: Deployment
     where: Path
+    given: dict[str, Any] | None = None
+    """``[form]``, where the samples' form takes more than a shape and classes."""
 
     @property
     def seed(self) -> int:
@@ -56,9 +61,16 @@ class Agreement:
                 return seamed(get_method(m["name"], settings), rules_in(self.values, str(self.where)))
         raise CgpflError(f"{self.where}: has no method {label!r}")
 
+    @property
+    def form(self) -> Form:
+        """Of the nodes' samples: the section ``[form]``, or what ``[deploy]`` says."""
+        if self.given is not None:
+            return Form.of(self.given)
+        return Form(self.deploy.shape, self.deploy.classes, self.deploy.scale, self.deploy.shift)
+
     def model(self) -> Any:
-        settings = dict(self.values.get("model", {}))
-        return as_model(settings.pop("name", "mlr"), self.deploy.shape, self.deploy.classes, **settings)
+        settings, form = dict(self.values.get("model", {})), self.form
+        return as_model(settings.pop("name", "mlr"), form.shape, form.classes, objective=form.objective, **settings)
 
 
 def read_agreement(path: Path) -> Agreement:
@@ -77,7 +89,7 @@ def read_agreement(path: Path) -> Agreement:
         raise CgpflError(f"{path}: deploy: shape must be the shape of one input, such as [28, 28]")
     if deploy.minimum > deploy.clients:
         raise CgpflError(f"{path}: deploy: minimum = {deploy.minimum}: there are only {deploy.clients} clients")
-    return Agreement(values, deploy, path)
+    return Agreement(values, deploy, path, values.pop(FORM, None))
 
 
 def check_fits(experiment: Any, deploy: Deployment, where: str) -> None:

@@ -24,16 +24,13 @@ TOLERANCE = 1e-5
 
 def together(agreed: Agreement) -> FederatedData:
     """The nodes' data of a trial as one federation."""
-    deploy = agreed.deploy
-    scaling: dict[str, Any] = {"scale": deploy.scale, "shift": deploy.shift}
+    deploy, form = agreed.deploy, agreed.form
     folders = [agreed.where.parent / TRIAL_DATA / str(i) for i in range(deploy.clients)]
-    each = [
-        load_local(folder, deploy.shape, deploy.classes, test=deploy.test, seed=agreed.seed, **scaling)
-        for folder in folders
-    ]
-    train = [(d.x[d.train.parts()[0]], d.y[d.train.parts()[0]]) for d in each]
-    test = [(d.x[d.test.parts()[0]], d.y[d.test.parts()[0]]) for d in each]
-    return FederatedData.from_clients(train, test, classes=deploy.classes, **scaling)
+    each = [load_local(folder, form, test=deploy.test, seed=agreed.seed) for folder in folders]
+    train, test = ([(d.x[d.rows(0, part)], d.y[d.rows(0, part)]) for d in each] for part in ("train", "test"))
+    first = each[0]
+    more: dict[str, Any] = {"classes": form.classes, "task": first.task, "scale": first.scale, "shift": first.shift}
+    return FederatedData.from_clients(train, test, **more).with_form(form)
 
 
 def compare(app: Path, out: Path) -> str:

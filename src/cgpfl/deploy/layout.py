@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from cgpfl.data import FederatedData
-from cgpfl.deploy.agreement import EXPERIMENT, Deployment, check_fits, read_agreement
+from cgpfl.data import FederatedData, Form
+from cgpfl.deploy.agreement import EXPERIMENT, FORM, Deployment, check_fits, read_agreement
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import Experiment, to_toml
 from cgpfl.files import write
@@ -41,6 +41,7 @@ def write_app(
     folder: Path,
     experiment: Experiment,
     deploy: Deployment,
+    form: Form | None = None,
     *,
     host: str = "localhost",
     port: int = 9443,
@@ -53,7 +54,7 @@ def write_app(
     if folder.exists() and any(folder.iterdir()):
         raise CgpflError(f"{folder}: exists already and is not empty; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    values = _values(experiment, deploy)
+    values = _values(experiment, deploy, form or Form(deploy.shape, deploy.classes, deploy.scale, deploy.shift))
     own = own_modules({key: value for key, value in values.items() if key not in ("data", "deploy")})
     facts = {
         "host": host,
@@ -87,23 +88,32 @@ def write_app(
             shutil.copy(source, folder / source.name)
 
 
-def _values(experiment: Experiment, deploy: Deployment) -> dict[str, Any]:
+def _values(experiment: Experiment, deploy: Deployment, form: Form) -> dict[str, Any]:
     """Everything written out; the data section is of simulations and of no use to nodes."""
-    stand_in: Any = SimpleNamespace(clients=deploy.clients, shape=deploy.shape, classes=deploy.classes)
+    stand_in: Any = SimpleNamespace(
+        clients=deploy.clients, shape=form.shape, classes=form.classes, form=lambda loss: form
+    )
     values = experiment.complete({experiment.seed: stand_in}, experiment.make_model(stand_in))
+    if form != Form(deploy.shape, deploy.classes, deploy.scale, deploy.shift):
+        values[FORM] = form.facts()
     values["deploy"] = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(deploy).items()}
     return values
 
 
 def write_trial_data(folder: Path, data: FederatedData) -> list[Path]:
-    """Each client's own samples as a node would have them: ``train.npz`` and ``test.npz`` in a folder each."""
+    """Each client's own samples as a node would have them: a folder each, with files train and test."""
     places = []
     for i in range(data.clients):
         place = folder / TRIAL_DATA / str(i)
         place.mkdir(parents=True, exist_ok=True)
-        for name, table in (("train", data.train), ("test", data.test)):
-            rows = table.parts()[i]
-            np.savez(place / f"{name}.npz", x=data.x[rows], y=data.y[rows])
+        for name in ("train", "test"):
+            x, y = data.client(i, name)
+            if data.columns is None:
+                np.savez(place / f"{name}.npz", x=x, y=y)
+            else:
+                labels = [c.strip() for c in data.columns.label.split(",")]
+                columns = y.reshape(len(y), -1).T
+                x.assign(**dict(zip(labels, columns, strict=True))).to_parquet(place / f"{name}.parquet", index=False)
         places.append(place)
     return places
 

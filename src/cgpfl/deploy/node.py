@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cgpfl.data import FederatedData
+from cgpfl.data import FederatedData, Form
 from cgpfl.data.local import files_of, load_local
-from cgpfl.deploy.agreement import EXPERIMENT, Deployment, read_agreement
+from cgpfl.deploy.agreement import EXPERIMENT, read_agreement
 from cgpfl.engine.flower.node import Node
-from cgpfl.metrics import measured
+from cgpfl.metrics import DEFAULT, measured
 
 _nodes: dict[str, tuple[Any, Node]] = {}
 _data: dict[Any, FederatedData] = {}
@@ -24,8 +24,12 @@ def load_node(facts: dict[str, Any]) -> Node:
         return known[1]
     agreed = read_agreement(app / EXPERIMENT)
     method, model = agreed.method(facts["label"]), agreed.model()
-    own = _loaded(data, agreed.deploy, agreed.seed)
-    client, place, metrics = int(facts["client"]), Path(facts["state"]), measured(agreed.values.get("metrics", ()))
+    own = _loaded(data, agreed.form, agreed.deploy.test, agreed.seed)
+    client, place, metrics = (
+        int(facts["client"]),
+        Path(facts["state"]),
+        measured(agreed.values.get("metrics", DEFAULT), model.objective),
+    )
     node = Node(method, model, own, client, agreed.deploy.clients, agreed.seed, place, metrics)
     _nodes[facts["label"]] = (as_of, node)
     return node
@@ -38,18 +42,10 @@ def _state(file: Path) -> tuple[int, int] | None:
     return about.st_mtime_ns, about.st_size
 
 
-def _loaded(path: Path, deploy: Deployment, seed: int) -> FederatedData:
+def _loaded(path: Path, form: Form, test: float, seed: int) -> FederatedData:
     """The client's data; methods share it."""
-    key = (str(path), deploy, seed, *(_state(f) for f in files_of(path) if f is not None))
+    key = (str(path), form, test, seed, *(_state(f) for f in files_of(path) if f is not None))
     if key not in _data:
         _data.clear()
-        _data[key] = load_local(
-            path,
-            deploy.shape,
-            deploy.classes,
-            test=deploy.test,
-            seed=seed,
-            scale=deploy.scale,
-            shift=deploy.shift,
-        )
+        _data[key] = load_local(path, form, test=test, seed=seed)
     return _data[key]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cgpfl.data import IndexTable
+from cgpfl.data import Form, IndexTable
 from cgpfl.deploy.agreement import Agreement
 from cgpfl.engine.flower.server import Coordinator, ServerState
 
@@ -19,10 +19,8 @@ class RemoteData:
 
     train: IndexTable
     test: IndexTable
-    shape: tuple[int, ...]
-    classes: int
-    scale: float = 1.0
-    shift: float = 0.0
+    agreed: Form
+    names: tuple[str, ...] = ()
     context: None = None
 
     @classmethod
@@ -31,9 +29,11 @@ class RemoteData:
         deploy, none = agreed.deploy, np.zeros((agreed.deploy.clients, 0), np.int32)
         unknown = np.zeros(deploy.clients, np.int32)
         train, test = (unknown, unknown) if state is None else (state.samples, state.tests)
-        return cls(
-            IndexTable(none, train), IndexTable(none, test), deploy.shape, deploy.classes, deploy.scale, deploy.shift
-        )
+        return cls(IndexTable(none, train), IndexTable(none, test), agreed.form)
+
+    def form(self) -> Form:
+        """Of the nodes' samples."""
+        return self.agreed
 
     @property
     def clients(self) -> int:
@@ -48,7 +48,7 @@ class RemoteData:
     @property
     def digest(self) -> str:
         """Hash of all the server knows."""
-        return hashlib.sha256(f"{self.train.counts} {self.test.counts} {self.shape}".encode()).hexdigest()[:16]
+        return hashlib.sha256(f"{self.train.counts} {self.test.counts} {self.agreed.shape}".encode()).hexdigest()[:16]
 
     def summary(self) -> dict[str, Any]:
         """Facts for the run folder."""
@@ -62,10 +62,7 @@ class RemoteData:
             "test_samples": int(self.test.counts.sum()),
             "smallest_client": int(there.min()) if len(there) else 0,
             "largest_client": int(there.max(initial=0)),
-            "shape": list(self.shape),
-            "classes": self.classes,
-            "scale": self.scale,
-            "shift": self.shift,
+            **self.agreed.facts(),
             "true_contexts": None,
             "split_hash": self.digest if len(there) else None,
         }

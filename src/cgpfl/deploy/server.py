@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from cgpfl.deploy.agreement import EXPERIMENT, Agreement, check_fits, read_agreement
+from cgpfl.deploy.agreement import EXPERIMENT, FORM, Agreement, check_fits, read_agreement
 from cgpfl.deploy.remote import RemoteData, RemoteEngine
 from cgpfl.engine.flower.link import Link
 from cgpfl.engine.flower.server import Coordinator, RoundOutcome, Rules, ServerState
@@ -104,7 +104,8 @@ def _run_all(agreed: Agreement, grid: Any, folder: RunFolder, events: Events) ->
             check_same(
                 folder.method(label).path, folder.method(label).facts()["run"], _made(agreed, experiment, method)
             )
-    write(out / "config.toml", to_toml({**agreed.values, "deploy": _plain(asdict(agreed.deploy))}).encode())
+    form = {} if agreed.given is None else {FORM: agreed.given}
+    write(out / "config.toml", to_toml({**agreed.values, **form, "deploy": _plain(asdict(agreed.deploy))}).encode())
     link = Link(grid, agreed.deploy.clients, _claims(folder), events.say)
     (out / RELEASED).unlink(missing_ok=True)
     there = link.wait(agreed.deploy.join, agreed.deploy.minimum)
@@ -125,7 +126,8 @@ def _made(agreed: Agreement, experiment: Experiment, method: Any) -> dict[str, A
     """What a checkpoint must have in common with the run that continues it."""
     deploy = _plain(asdict(agreed.deploy))
     own = {f"deploy.{k}": deploy[k] for k in ("clients", "shape", "classes", "scale", "shift", "test")}
-    return fingerprint(method, agreed.model(), experiment) | own
+    form = {} if agreed.given is None else {"deploy.form": agreed.given}
+    return fingerprint(method, agreed.model(), experiment) | own | form
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +173,7 @@ def _run(
         seed=experiment.seed,
         eval_every=engine["eval_every"],
         participation=experiment.participation,
-        metrics=measured(experiment.metrics),
+        metrics=measured(experiment.metrics, agreed.model().objective),
         rules=Rules(deploy.deadline, deploy.minimum, deploy.repeats, deploy.largest),
         tell=events.say,
     )

@@ -33,7 +33,8 @@ def score(
         if not metrics:
             return correct, loss, {}
         outputs = task.model.apply(params, batch.x)  # the compiler sees that the score has them, too
-        return correct, loss, {m.name: m.statistics(outputs, batch.y, weight) for m in metrics}
+        seen = flat(task.model, outputs, batch.y, weight)
+        return correct, loss, {m.name: m.statistics(*seen) for m in metrics}
 
     if chunks == 1:
         correct, loss, sums = chunk(jnp.int32(0))
@@ -45,6 +46,12 @@ def score(
             (jnp.float32(0), jnp.float32(0), nothing),
         )
     return correct, loss / count, sums
+
+
+def flat(model: Any, outputs: Array, y: Array, weight: Array) -> tuple[Array, Array, Array]:
+    """What a metric sees of a model's outputs (see :meth:`cgpfl.objectives.Objective.flat`)."""
+    objective = getattr(model, "objective", None)
+    return (outputs, y, weight) if objective is None else objective.flat(outputs, y, weight)
 
 
 def over_clients(record: dict[str, Any], metrics: Sequence[Metric]) -> dict[str, Any]:

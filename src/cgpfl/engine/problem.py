@@ -143,8 +143,8 @@ def shapes_of(data: FederatedData) -> Arrays:
     return Arrays(
         x=shape(data.x),
         y=shape(data.y),
-        scale=shape(np.float32(0)),
-        shift=shape(np.float32(0)),
+        scale=shape(np.float32(data.scale)),
+        shift=shape(np.float32(data.shift)),
         ids=shape(data.ids),
         train=part(data.train),
         test=part(data.test),

@@ -56,7 +56,7 @@ def simulate_loop(
     # Hyper-parameters are arguments, as in the vectorised program: folded constants round otherwise.
     train = partial(jax.jit(lambda of, *args: of.train(*args)), method)
     aggregate = partial(jax.jit(lambda of, *args: of.aggregate(*args)), method)
-    more = measured(metrics)
+    more = measured(metrics, getattr(model, "objective", None))
     evaluate = partial(jax.jit(partial(evaluate_client, metrics=more)), method, task, arrays)
     size = cohort_size(participation, data.clients)
     records: list[dict[str, np.ndarray]] = []

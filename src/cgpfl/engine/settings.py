@@ -9,12 +9,14 @@ from typing import Any
 from cgpfl.engine.precision import PRECISIONS
 from cgpfl.hyperparameters import component, hyper
 from cgpfl.metrics import DEFAULT
+from cgpfl.objectives import LOSSES
 from cgpfl.rounds import MEANS, OUTGOING, SAMPLERS, Mean, Outgoing, Sampler, Uniform, WeightedMean
 
 PLACE = ("devices", "store")
 """Settings that say where a run is computed."""
 SEAMS = ("sampler", "outgoing", "mean")
 """Settings that are rules of a round: they go around every method (see :class:`~cgpfl.algorithms.wrapper.Seamed`)."""
+NAMES = tuple(dict.fromkeys(name for names in LOSSES.values() for name in names))
 UNSAID: dict[str, Any] = {"precision": "default", "metrics": list(DEFAULT)}
 """Settings that a fingerprint leaves out at these values: runs made before there was a choice stay the same."""
 
@@ -32,6 +34,7 @@ class Settings:
     devices: int | str = hyper("auto", "devices that share the clients", kind=int, low=1, words=("auto", "all"))
     store: str = hyper("auto", "where personal states are between rounds", words=("auto", "device", "host", "disk"))
     precision: str = hyper("default", "of the clients' matrix products; default = JAX's own", words=PRECISIONS)
+    loss: str = hyper("auto", "what training minimises; auto = the task's own", words=("auto", *NAMES))
     metrics: tuple[str, ...] = hyper(DEFAULT, "what is measured of clients' models", kind=tuple, labels=str)
     sampler: Sampler = component(Uniform(), "who is asked in a round", SAMPLERS)  # noqa: RUF009
     outgoing: tuple[Outgoing, ...] = component((), "what becomes of an update before it leaves", OUTGOING, many=True)
@@ -44,7 +47,7 @@ class Settings:
 
     def engine(self) -> dict[str, Any]:
         """What a run's numbers depend on, as arguments of :class:`~cgpfl.engine.Simulation`."""
-        others = (*PLACE, *SEAMS)
+        others = (*PLACE, *SEAMS, "loss")  # the loss is the model's
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings) if f.name not in others}
         values |= {"eval_every": self.every, "metrics": list(self.metrics)}
         return {name: value for name, value in values.items() if UNSAID.get(name) != value}

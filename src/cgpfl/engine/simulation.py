@@ -85,7 +85,7 @@ class Simulation:
             capacity=record_capacity(plan.rounds, plan.every, data.clients),
             mesh=mesh,
             precision=plan.precision,
-            metrics=measured(plan.metrics),
+            metrics=measured(plan.metrics, getattr(model, "objective", None)),
         )
 
     def start(self) -> State:

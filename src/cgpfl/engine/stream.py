@@ -209,7 +209,9 @@ class Streamed:
     def _program(self, clients: int, drops: bool, plan: Settings, size: int) -> Static:
         block = plan.clients_per_block or auto_block(size, clients)
         alone = Static(clients, cohort=clients, drops=drops, block=block, capacity=1)
-        return alone._replace(precision=plan.precision, metrics=measured(plan.metrics))
+        return alone._replace(
+            precision=plan.precision, metrics=measured(plan.metrics, getattr(self.task.model, "objective", None))
+        )
 
     def _first(self, keys: Keys) -> tuple[Any, Any]:
         """A client's and the server's first state."""

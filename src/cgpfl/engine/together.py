@@ -119,7 +119,8 @@ def stack(trees: Sequence[Any]) -> Any:
 def same_samples(federations: Sequence[FederatedData]) -> bool:
     """Whether all hold the same samples (the same array), however those are split."""
     first = federations[0]
-    return all(d.x is first.x and d.scale == first.scale and d.shift == first.shift for d in federations)
+    units = np.array([first.scale, first.shift])
+    return all(d.x is first.x and np.array_equal(np.array([d.scale, d.shift]), units) for d in federations)
 
 
 def padded(federations: Sequence[FederatedData]) -> list[FederatedData]:

@@ -32,7 +32,7 @@ MOST_DISTANCES = 50
 def federation(data: FederatedData) -> dict[str, np.ndarray]:
     """Who holds what (see above). Labels are left out of a federation too large to be shown."""
     arrays: dict[str, np.ndarray] = {"test": data.test.counts.astype(np.int32)}
-    if data.clients * data.classes <= MOST_CELLS:
+    if data.task == "classification" and data.clients * data.classes <= MOST_CELLS:
         rows = [np.bincount(data.y[part], minlength=data.classes) for part in data.train.parts()]
         arrays["labels"] = np.stack(rows).astype(np.int32)
     return arrays | ({} if data.context is None else {"context": data.context.astype(np.int32)})

@@ -103,7 +103,7 @@ def completed(experiment: Experiment, comparing: Comparing) -> tuple[Experiment,
     kept = experiment.method
     own = data.given is not None or data.source.endswith(".safetensors")
     has = own and data.build(experiment.seed)
-    if needy and (data.split == "own" or own) and not (has and has.public is not None):
+    if needy and (data.chosen_split == "own" or own) and not (has and has.public is not None):
         kept = tuple(m for m in kept if m.label not in needy)
         notes.append(f"{', '.join(needy)} left out: no public samples in a split of one's own")
     elif needy and not own and not data.public:

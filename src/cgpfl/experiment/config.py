@@ -12,7 +12,8 @@ from typing import Any
 
 from cgpfl.algorithms import METHODS, get_method
 from cgpfl.algorithms.wrapper import seamed, unseamed
-from cgpfl.data import FederatedData, make_data
+from cgpfl.data import SOURCES, FederatedData, Reading, make_data
+from cgpfl.data.sources import is_file
 from cgpfl.engine.settings import SEAMS, Settings
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.given import (
@@ -35,17 +36,17 @@ DEFAULT_METHODS = ("local", "fedavg", "pfedme", "cgpfl", "cgpfl-heur", "cgpfl-au
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Reading):
     """``[data]``: see :func:`cgpfl.make_data`."""
 
-    source: str = hyper("digits", "a data set's name or a .npz file")
-    split: str = hyper("rotation", "how samples are given to clients")
-    clients: int = hyper(40, "number of clients", low=1)
+    source: str = hyper("digits", "a data set's name, a file (.csv, .parquet, .npz) or a folder")
+    split: str = hyper("auto", "how samples are given to clients; auto = the data's own clients, or rotation")
+    clients: int | str = hyper("auto", "number of clients", kind=int, low=1, words=("auto",))
     contexts: int = hyper(4, "hidden contexts, for rotation, labels and shift", low=1)
     classes_per_client: int = hyper(3, "for cyclic, block and random", low=1)
     alpha: float = hyper(0.5, "of Dirichlet", above=0)
     spread: float = hyper(0.0, "how unequal client sizes are, for cyclic, block and random", low=0)
-    smallest: int = hyper(4, "samples every client must get", low=2)
+    smallest: int | str = hyper("auto", "samples every client must have", kind=int, low=2, words=("auto",))
     largest: int = hyper(0, "samples a client may get at most; 0 = any number", low=0)
     share: float = hyper(1.0, "share of the set's samples that is used at all", above=0, high=1)
     test: float = hyper(0.25, "share of a client's samples held out for testing", above=0, high=0.99)
@@ -55,6 +56,11 @@ class DataConfig:
 
     given: GivenData | None = field(default=None, repr=False, compare=False)
     """What was given in Python instead."""
+
+    @property
+    def chosen_split(self) -> str:
+        """The split that is meant: data that has clients keeps them."""
+        return self.split if self.split != "auto" else "rotation" if self.source in SOURCES.ours else "own"
 
     def build(self, seed: int, place: int = 0) -> FederatedData:
         """The federation of a seed, the ``place``-th of a comparison's: split with its own seed or that one."""
@@ -79,9 +85,11 @@ class DataConfig:
         del values["given"]
         if self.given is not None:
             values |= data_section(federations)
-        if values["source"].endswith((".npz", ".safetensors")) and values["source"] not in (SAMPLES, PER_SEED):
-            values["source"] = str(Path(values["source"]).resolve())
-        return values
+        source = values["source"]
+        if (is_file(source) or source.endswith(".safetensors")) and source not in (SAMPLES, PER_SEED):
+            values["source"] = str(Path(source).resolve())
+        usual = DataConfig()
+        return {k: v for k, v in values.items() if k not in vars(Reading()) or v != getattr(usual, k)}
 
 
 @dataclass(frozen=True)
@@ -153,13 +161,15 @@ class Experiment(Settings):
     def make_model(self, data: FederatedData) -> Model:
         """The model for this data."""
         wanted = self.model.name if self.model.given is None else self.model.given
-        return as_model(wanted, data.shape, data.classes, **self.model.settings)
+        objective = data.form(self.loss).objective
+        return as_model(wanted, data.shape, data.classes, objective=objective, **self.model.settings)
 
     def complete(self, federations: dict[int, FederatedData], model: Model) -> dict[str, Any]:
         """Every setting with every default written out, so that it re-runs whatever defaults become."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata and f.name not in SEAMS}
         rules = Settings(**{name: getattr(self, name) for name in SEAMS})
         values |= {name: value for name, value in parameters(rules).items() if name in self.seams()}
+        values = {name: value for name, value in values.items() if (name, value) != ("loss", "auto")}
         own = self.model.settings if isinstance(model, Functions) else parameters(model.settings())
         named = {"name": self.model.name, **own}
         pairs = zip(self.method, self.methods().values(), strict=True)
@@ -251,7 +261,8 @@ def read_experiment(path: Path, **changes: Any) -> Experiment:
     values = config_of(path)
     if "compare" in values:
         raise CgpflError(f"run {path}: is a comparison, which keeps no models; use the folder of a cgpfl run")
-    values.pop("deploy", None)  # what real nodes agreed on is in the summary, too
+    for name in ("deploy", "form"):  # what real nodes agreed on is in the summary, too
+        values.pop(name, None)
     return from_dict(values | changes, str(path / "config.toml"))
 
 

@@ -65,7 +65,7 @@ def opening(
     """The values of the event "opened"."""
     about = {"name": name, "seed": settings.seed, "rounds": settings.rounds, "data": data.summary()}
     named = {"name": type(model).__name__.lower(), **parameters(model.settings())}
-    more = {m.name: m.about() for m in measured(settings.metrics)}
+    more = {m.name: m.about() for m in measured(settings.metrics, getattr(model, "objective", None))}
     return {**about, "model": named, "metrics": more, **({} if config is None else {"config": config})}
 
 

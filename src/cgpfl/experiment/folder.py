@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from cgpfl.data import FederatedData
+from cgpfl.data import FederatedData, Form
 from cgpfl.errors import CgpflError
 from cgpfl.experiment import artifacts
 from cgpfl.experiment.checkpoint import MethodFolder
@@ -111,11 +112,17 @@ def summarise(results: Sequence[Outcome]) -> dict[str, Any]:
         "methods": {
             r.label: finite(r.summary | {"notes": [*r.summary["notes"], *against(r, results)]}) for r in results
         },
-        "data": data.summary(),
+        "data": data.summary() | form_of(data, results[0].model).facts(),
         "model": {"name": type(results[0].model).__name__.lower(), **results[0].model.settings()},
         "seed": results[0].seed,
         **({"metrics": {name: METRICS[name].about() for name in measured}} if measured else {}),
     }
+
+
+def form_of(data: Any, model: Any) -> Form:
+    """The form of a run's samples, with what its model was trained for."""
+    form: Form = data.form()
+    return replace(form, objective=getattr(model, "objective", form.objective))
 
 
 def finite(value: Any) -> Any:

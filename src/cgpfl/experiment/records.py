@@ -129,7 +129,8 @@ class Records(Recorded):
             if name in self.values:
                 flat = self.values[name].reshape(-1)
                 flat = flat if known.all() else flat[known]
-                frame[name] = flat.astype(np.int32) if name.endswith("correct") else flat
+                whole = name.endswith("correct") and bool((flat == np.round(flat)).all())
+                frame[name] = flat.astype(np.int32) if whole else flat
         return pd.DataFrame(frame)
 
 

@@ -11,13 +11,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from cgpfl.data import Form
 from cgpfl.engine import State
 from cgpfl.engine.problem import keys_of, make_task, on_device, with_public
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import STATE, MethodFolder, arrays_tree, check_same, load_checkpoint
 from cgpfl.experiment.config import Experiment, config_of, read_experiment
 from cgpfl.experiment.experiment import build
-from cgpfl.experiment.folder import RunFolder
+from cgpfl.experiment.folder import RunFolder, form_of
 from cgpfl.experiment.result import Result
 from cgpfl.experiment.run import fingerprint, run_method
 from cgpfl.models import as_model
@@ -35,11 +36,16 @@ class Published:
     seed: int
     rounds: int
     data: dict[str, Any]
-    """Facts of the federation: ``shape``, ``classes``, ``scale``, ``shift``, ``split_hash``, ..."""
+    """Facts of the federation: its form (:meth:`cgpfl.data.Form.facts`), ``clients``, ``split_hash``, ..."""
 
     @property
     def model(self) -> Any:
         return self.task.model
+
+    @property
+    def form(self) -> Form:
+        """Of the federation's samples."""
+        return Form.of(self.data)
 
 
 def load_result(path: Path, label: str | None = None) -> Result:
@@ -72,8 +78,11 @@ def load_published(path: Path, label: str | None = None) -> Published:
     label = experiment.method[0].label
     method, seed = experiment.methods()[label], experiment.seed
     data = experiment.data.build(seed) if getattr(method, "needs_public", False) else None
-    facts = data.summary() if data is not None else _facts(folder, experiment)
-    model = as_model(experiment.model.name, tuple(facts["shape"]), facts["classes"], **experiment.model.settings)
+    facts = data.summary() | data.form(experiment.loss).facts() if data is not None else _facts(folder, experiment)
+    form = Form.of(facts)
+    model = as_model(
+        experiment.model.name, form.shape, form.classes, objective=form.objective, **experiment.model.settings
+    )
     where = folder.method(label).path
     arrays, saved = load_checkpoint(where / STATE)
     made = {name: value for name, value in saved["run"].items() if not name.startswith("deploy.")}
@@ -95,7 +104,7 @@ def published(result: Result) -> Published:
     task = make_task(result.model, keys_of(result.seed), result.data.clients)
     if getattr(result.method, "needs_public", False):
         task = with_public(task, on_device(result.data))
-    facts = (result.seed, result.rounds, result.data.summary())
+    facts = (result.seed, result.rounds, result.data.summary() | form_of(result.data, result.model).facts())
     return Published(result.label, result.method, task, result.state.server, *facts)
 
 
@@ -142,7 +151,10 @@ def _ranked(folder: RunFolder) -> list[str]:
 def _facts(folder: RunFolder, experiment: Experiment) -> dict[str, Any]:
     """Facts of the federation from the summary; where it has none (yet), the federation is built."""
     facts = _summary(folder).get("data", {})
-    return facts if "scale" in facts else experiment.data.build(experiment.seed).summary()
+    if "scale" in facts:
+        return facts
+    data = experiment.data.build(experiment.seed)
+    return data.summary() | data.form(experiment.loss).facts()
 
 
 def _summary(folder: RunFolder) -> dict[str, Any]:

@@ -13,11 +13,13 @@ import numpy as np
 import pandas as pd
 
 from cgpfl.contexts import membership, spreading, transition
-from cgpfl.data import FederatedData
+from cgpfl.data import FederatedData, Form
 from cgpfl.engine import State
-from cgpfl.experiment.folder import parameters
+from cgpfl.errors import CgpflError
+from cgpfl.experiment.folder import form_of, parameters
 from cgpfl.experiment.records import Cost, Records, pull, scores
 from cgpfl.metrics import METRICS, agreement
+from cgpfl.objectives import Classification
 from cgpfl.report.choice import Choice, measured
 from cgpfl.report.columns import run_table
 
@@ -67,18 +69,17 @@ class PersonalModel:
 
     params: Any
     model: Any
-    scale: float = 1.0
-    """Model inputs are x * scale + shift."""
-    shift: float = 0.0
+    form: Form
+    """How raw samples become inputs, and outputs answers."""
 
     def logits(self, x: Any) -> np.ndarray:
-        """Logits ``[n, classes]`` of raw samples ``x [n, ...]`` (scaled as in training)."""
-        units = np.float32(self.scale), np.float32(self.shift)
-        return np.asarray(_logits(self.model, self.params, jnp.asarray(x), *units))
+        """Outputs ``[n, classes]`` of raw samples: arrays ``[n, ...]``, or a frame with the columns of training."""
+        found = jnp.asarray(self.form.samples(x))
+        return np.asarray(_logits(self.model, self.params, found, *self.form.units()))
 
     def predict(self, x: Any) -> np.ndarray:
-        """Labels ``[n]`` of raw samples ``x [n, ...]``."""
-        return self.logits(x).argmax(axis=-1)
+        """Answers ``[n]`` for raw samples, in the user's own labels or units."""
+        return self.form.said(self.logits(x))
 
 
 MOST_ROWS = 2_000_000
@@ -143,7 +144,8 @@ class Result:
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
         """Every metric that was measured, after the last round: pooled, mean, worst_tenth, std."""
-        counted = [m for m in METRICS.values() if m.recorded]
+        usual = getattr(self.model, "objective", Classification()).metrics
+        counted = [METRICS[name] for name in usual if METRICS[name].recorded]
         found = {m.name: self.records.scores(m, self.data.test.counts) for m in (*counted, *self.records.metrics())}
         return {name: scores for name, scores in found.items() if scores is not None}
 
@@ -183,12 +185,14 @@ class Result:
             truth=self.data.context,
         )
 
-    def personal_model(self, i: int) -> PersonalModel:
-        """The model client ``i`` uses."""
-        if not 0 <= i < self.data.clients:
-            raise IndexError(f"client {i}: there are clients 0..{self.data.clients - 1}")
+    def personal_model(self, client: int | str) -> PersonalModel:
+        """The model that a client, by number or name, uses."""
+        try:
+            i = self.data.place(client)
+        except CgpflError as error:
+            raise IndexError(str(error)) from error
         params = jax.tree.map(np.asarray, self.simulation.personal(self.state, i))
-        return PersonalModel(params, self.model, self.data.scale, self.data.shift)
+        return PersonalModel(params, self.model, form_of(self.data, self.model))
 
     def summary(self) -> dict[str, Any]:
         """The method's entry in ``summary.json``."""

@@ -22,6 +22,7 @@ from cgpfl.experiment.given import a_method
 from cgpfl.experiment.records import Records
 from cgpfl.experiment.result import Result
 from cgpfl.hyperparameters import parameters
+from cgpfl.objectives import Classification
 from cgpfl.rounds import SGD
 
 
@@ -126,12 +127,24 @@ def fingerprint(method: Any, model: Any, settings: Settings) -> dict[str, Any]:
     rules = {} if own is method else {name: parameters(method)[name] for name in SEAMS}
     if hyper_parameters.get("descent") == {"name": "sgd", **parameters(SGD())}:
         del hyper_parameters["descent"]  # runs made before there was a choice stay the same
+    aim = getattr(model, "objective", Classification())
+    objective = (
+        {}
+        if aim == Classification()
+        else {
+            "objective": {
+                "task": aim.task,
+                **{k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(aim).items()},
+            }
+        }
+    )
     return {
         "method": type(own).__name__,
         **{f"method.{k}": v for k, v in hyper_parameters.items()},
         **rules,
         "model": type(model).__name__,
         **{f"model.{k}": v for k, v in parameters(model.settings()).items()},
+        **objective,
         **settings.engine(),
     }
 

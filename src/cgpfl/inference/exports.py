@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
 from cgpfl.errors import CgpflError
+from cgpfl.experiment.folder import form_of
 from cgpfl.experiment.reload import load_result, published
 from cgpfl.experiment.result import PersonalModel, Result
 from cgpfl.inference.candidates import candidates
@@ -19,7 +21,7 @@ def export(
     run: Result | str | Path,
     out: str | Path,
     *,
-    client: int | None = None,
+    client: int | str | None = None,
     context: int | None = None,
     method: str | None = None,
     formats: tuple[str, ...] = FORMATS,
@@ -40,7 +42,7 @@ def export(
     model, rows, facts = _context(result, context) if client is None else _client(result, client)
     data = result.data
     x, y = data.x[rows], data.y[rows]
-    shared = None if client is None else _shared(result, client)
+    shared = None if client is None else _shared(result, result.data.place(client))
     return write_export(
         Path(out),
         model,
@@ -53,13 +55,13 @@ def export(
     )
 
 
-def _client(result: Result, i: int) -> tuple[PersonalModel, np.ndarray, dict[str, int | None]]:
-    """The model client ``i`` uses, its test samples' positions, and whose it is."""
-    if not 0 <= i < result.data.clients:
-        raise CgpflError(f"client {i}: there are clients 0..{result.data.clients - 1}")
+def _client(result: Result, client: int | str) -> tuple[PersonalModel, np.ndarray, dict[str, Any]]:
+    """The model that a client uses, its test samples' positions, and whose it is."""
+    i = result.data.place(client)
     found = result.contexts
     context = None if found is None else int(found.assignment[i])
-    return result.personal_model(i), result.data.test.parts()[i], {"client": i, "context": context}
+    named = {"name": result.data.names[i]} if result.data.names else {}
+    return result.personal_model(i), result.data.test.parts()[i], {"client": i, **named, "context": context}
 
 
 def _shared(result: Result, i: int) -> PersonalModel | None:
@@ -68,7 +70,7 @@ def _shared(result: Result, i: int) -> PersonalModel | None:
     return None if params is None else _usable(result, params)
 
 
-def _context(result: Result, k: int | None) -> tuple[PersonalModel, np.ndarray, dict[str, int | None]]:
+def _context(result: Result, k: int | None) -> tuple[PersonalModel, np.ndarray, dict[str, Any]]:
     """The model of context ``k``, its members' test samples' positions, and how many members it has."""
     there, label = candidates(published(result)), result.label
     if not there.contexts or there.models is None:
@@ -84,4 +86,4 @@ def _context(result: Result, k: int | None) -> tuple[PersonalModel, np.ndarray, 
 
 
 def _usable(result: Result, params: object) -> PersonalModel:
-    return PersonalModel(jax.tree.map(np.asarray, params), result.model, result.data.scale, result.data.shift)
+    return PersonalModel(jax.tree.map(np.asarray, params), result.model, form_of(result.data, result.model))

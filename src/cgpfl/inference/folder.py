@@ -20,6 +20,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
+from cgpfl.data import Form
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import finite, parameters
 from cgpfl.experiment.reload import Published
@@ -132,9 +133,7 @@ def _card(
             "arrays": {name: list(leaf.shape) for name, leaf in _named(model.params)},
         },
         "input": {
-            "shape": list(model.model.shape),
-            "scale": model.scale,
-            "shift": model.shift,
+            **{k: v for k, v in model.form.facts().items() if k != "classes"},
             "meaning": "raw samples x; the model sees x * scale + shift (model.onnx scales by itself)",
         },
         "classes": model.model.classes,
@@ -160,18 +159,19 @@ def load_model(folder: str | Path, model: Any = None) -> Loaded:
     folder = Path(folder)
     card = read_card(folder)
     try:
-        name, shape, classes = card["model"]["name"], tuple(card["input"]["shape"]), int(card["classes"])
-        scale, shift, settings = card["input"]["scale"], card["input"]["shift"], card["model"]["settings"]
+        name, settings = card["model"]["name"], card["model"]["settings"]
+        form = Form.of({**card["input"], "classes": card["classes"], "scale": card["input"]["scale"]})
     except (KeyError, TypeError, ValueError) as error:
         raise CgpflError(f"model {folder}: {CARD} lacks or garbles {error}; export the model again") from error
     if model is None and name not in MODELS:
         raise CgpflError(f"model {folder}: {name}: none of {', '.join(MODELS)}; in Python: load_model(DIR, model=...)")
-    built = as_model(name, shape, classes, **settings) if model is None else as_model(model, shape, classes)
+    what, settings = (name, settings) if model is None else (model, {})
+    built = as_model(what, form.shape, form.classes, objective=form.objective, **settings)
     try:
         arrays = load_file(folder / ARRAYS)
     except (OSError, SafetensorError, ValueError) as error:
         raise CgpflError(f"model {folder}: {ARRAYS} cannot be read ({type(error).__name__})") from error
-    return Loaded(_params(arrays, built, folder), built, scale, shift, card)
+    return Loaded(_params(arrays, built, folder), built, form, card)
 
 
 def read_card(folder: Path) -> dict[str, Any]:

@@ -91,8 +91,8 @@ def onnx_bytes(model: PersonalModel) -> bytes:
     """The model as a serialised ONNX graph: ``x`` float32 ``[n, *shape]`` → ``logits`` ``[n, classes]``."""
     onnx = optional("onnx")
     graph = Graph(onnx.helper, onnx.numpy_helper)
-    scale = graph.constant("scale", np.float32(model.scale))
-    shift = graph.constant("shift", np.float32(model.shift))
+    scale = graph.constant("scale", model.form.units()[0])
+    shift = graph.constant("shift", model.form.units()[1])
     scaled = graph.add("Add", graph.add("Mul", INPUT, scale), shift)
     GRAPHS[type(model.model)](graph, model.model, jax.tree.map(np.asarray, model.params), scaled)
     number, info = onnx.TensorProto.FLOAT, onnx.helper.make_tensor_value_info

@@ -19,7 +19,8 @@ from jax import Array
 
 from cgpfl.algorithms import ClientData, Task
 from cgpfl.algorithms.steps import losses
-from cgpfl.data import FederatedData, load_local
+from cgpfl.data import FederatedData, Form, load_local
+from cgpfl.data.local import one_client
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.problem import Keys, client_keys, keys_of, round_keys
 from cgpfl.errors import CgpflError
@@ -137,20 +138,33 @@ def _able(run: Path) -> str | None:
 
 def _local(data: FederatedData | str | Path, known: Published, test: float, seed: int) -> FederatedData:
     """The client's samples, which must be of the run's form and in its units."""
-    form: dict[str, Any] = {k: known.data[k] for k in ("classes", "scale", "shift")}
-    shape = tuple(known.data["shape"])
+    form = known.form
     if not isinstance(data, FederatedData):
-        return load_local(Path(data), shape, test=test, seed=seed, **form)
+        return load_local(Path(data), form, test=test, seed=seed)
     if data.clients != 1:
         raise CgpflError(f"data: has {data.clients} clients; a new client is one")
-    for name, value in {"shape": shape, **form}.items():
-        if getattr(data, name) != value:
-            raise CgpflError(f"data: {name} = {getattr(data, name)}; the run has {value}")
+    own = data.form()
+    for name in ("columns", "shape", "classes", "labels"):
+        if getattr(own, name) != getattr(form, name) and not (name == "columns" and _same_names(own, form)):
+            raise CgpflError(f"data: {name} = {getattr(own, name)}; the run has {getattr(form, name)}")
+    if form.columns is not None:  # its own columns are fitted to its own samples
+        parts = [
+            (form.columns.encode(data.client(0, p)[0], "data"), data.y[data.rows(0, p)]) for p in ("train", "test")
+        ]
+        return one_client(parts[0], form, held=parts[1])
+    scale, shift = form.units()
+    if not (np.array_equal(scale, np.float32(data.scale)) and np.array_equal(shift, np.float32(data.shift))):
+        raise CgpflError(f"data: scale, shift = {data.scale}, {data.shift}; the run has {form.scale}, {form.shift}")
     return data
 
 
+def _same_names(own: Form, form: Form) -> bool:
+    """Whether two tables have the same columns, in whatever order and fitted to whatever."""
+    return own.columns is not None and form.columns is not None and set(own.columns.names) == set(form.columns.names)
+
+
 def _usable(params: Tree, known: Published) -> PersonalModel:
-    return PersonalModel(jax.tree.map(np.asarray, params), known.model, known.data["scale"], known.data["shift"])
+    return PersonalModel(jax.tree.map(np.asarray, params), known.model, known.form)
 
 
 def _on_device(data: FederatedData) -> ClientData:

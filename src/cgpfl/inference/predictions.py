@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cgpfl.data import Form
 from cgpfl.data.local import Samples, files_of, read_samples
 from cgpfl.errors import CgpflError
 from cgpfl.inference.folder import FORMATS, GRAPH, Loaded, load_model
@@ -17,18 +18,19 @@ CHUNK = 1024
 """Samples at once: bounds memory."""
 
 
-def predict(folder: str | Path, data: str | Path | np.ndarray, *, using: str = "safetensors") -> pd.DataFrame:
-    """Predictions of the model in an export folder: columns sample, class, probability and, where known, label.
+def predict(folder: str | Path, data: Any, *, using: str = "safetensors") -> pd.DataFrame:
+    """Predictions of the model in an export folder: sample, class, probability and, where known, label.
 
-    ``data``: raw samples ``[n, ...]``, or a file or folder as in :func:`cgpfl.data.load_local`, labels optional (of a
-    folder with a test file, that file). ``using``: the file that computes, "safetensors" (by JAX) or "onnx" (by
-    onnxruntime).
+    In regression "prediction" stands for class and probability, with several labels a column each. ``data``: raw
+    samples ``[n, ...]``, a frame with the columns of training, or a file or folder as in
+    :func:`cgpfl.data.load_local`, labels optional (of a folder with a test file, that file). ``using``: the file that
+    computes, "safetensors" (by JAX) or "onnx" (by onnxruntime).
     """
     if using not in FORMATS:
         raise CgpflError(f"using {using!r}: must be {' or '.join(FORMATS)}")
     model = load_model(folder)
     x, y = _samples(data, model)
-    return table(logits(model, Path(folder), x, using), y)
+    return table(logits(model, Path(folder), x, using), y, model.form)
 
 
 def to_predict(path: Path) -> Path:
@@ -46,24 +48,27 @@ def logits(model: Loaded, folder: Path, x: np.ndarray, using: str) -> np.ndarray
     return np.concatenate([onnx_logits(graph, c) if using == "onnx" else model.logits(c) for c in chunks])
 
 
-def table(values: np.ndarray, y: np.ndarray | None) -> pd.DataFrame:
-    """Logits ``[n, classes]`` as predictions."""
-    z = values.astype(np.float64)
-    powers = np.exp(z - z.max(axis=1, keepdims=True))
-    chosen = z.argmax(axis=1)
-    columns: dict[str, Any] = {
-        "sample": np.arange(len(z)),
-        "class": chosen,
-        "probability": powers[np.arange(len(z)), chosen] / powers.sum(axis=1),
-    }
-    return pd.DataFrame(columns if y is None else {**columns, "label": y})
+def table(values: np.ndarray, y: np.ndarray | None, form: Form) -> pd.DataFrame:
+    """Outputs ``[n, classes]`` as predictions; ``y``: labels as codes."""
+    task, said = form.objective.task, form.said(values)
+    columns: dict[str, Any] = {"sample": np.arange(len(values))}
+    if task == "classification":
+        z = values.astype(np.float64)
+        powers = np.exp(z - z.max(axis=1, keepdims=True))
+        columns |= {"class": said, "probability": powers.max(axis=1) / powers.sum(axis=1)}
+        truth = y if y is None or not form.labels else np.array(form.labels)[y]
+    elif task == "next-token":
+        columns["next"], truth = said[:, -1], None
+    elif said.ndim == 1:
+        columns["prediction"], truth = said, None if y is None else y[:, 0]
+    else:
+        names = form.labels or [f"prediction {k}" for k in range(said.shape[1])]
+        columns |= {str(name): said[:, k] for k, name in enumerate(names)}
+        truth = None
+    return pd.DataFrame(columns if truth is None else {**columns, "label": truth})
 
 
-def _samples(data: str | Path | np.ndarray, model: Loaded) -> Samples:
-    shape = tuple(model.model.shape)
+def _samples(data: Any, model: Loaded) -> Samples:
     if isinstance(data, str | Path):
-        return read_samples(to_predict(Path(data)), shape, model.model.classes)
-    x = np.asarray(data)
-    if x.shape[1:] != shape or not len(x):
-        raise CgpflError(f"data: x has shape {x.shape}; must be {('n', *shape)}")
-    return Samples(x, None)
+        return read_samples(to_predict(Path(data)), model.form)
+    return Samples(model.form.samples(data), None)

@@ -22,8 +22,9 @@ class Score(NamedTuple):
 
     samples: int
     accuracy: float
+    """Mean of the objective's score: right answers, or variance explained."""
     loss: float
-    """Mean cross-entropy."""
+    """Mean of the objective's loss."""
 
 
 @partial(jax.jit, static_argnames="model")
@@ -37,8 +38,8 @@ def padded(values: np.ndarray, size: int) -> np.ndarray:
 
 
 def scored(model: PersonalModel, x: np.ndarray, y: np.ndarray) -> Score:
-    """The score on raw samples ``x [n, ...]`` with labels ``y [n]``."""
-    units = np.float32(model.scale), np.float32(model.shift)
+    """The score on samples ``x [n, ...]`` as they are stored, with labels ``y [n, ...]`` as codes."""
+    units = model.form.units()
     correct = loss = 0.0
     for start in range(0, len(y), CHUNK):
         part = slice(start, start + CHUNK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.errors import CgpflError
-from cgpfl.models.base import Model, Params
+from cgpfl.models.base import GIVEN, Model, Params
 from cgpfl.models.nets import CNN, DNN, MLR
+from cgpfl.objectives import Classification, Objective
 from cgpfl.registry import Registry
 
 MODELS = Registry("model", {"mlr": MLR, "dnn": DNN, "cnn": CNN})
@@ -39,9 +41,12 @@ class Functions(Model):
         return {"l2": self.l2}
 
 
-def as_model(model: Any, shape: tuple[int, ...], classes: int, **settings: Any) -> Model:
-    """Turn what the user gave into a :class:`Model` for inputs of ``shape`` and ``classes`` labels.
+def as_model(
+    model: Any, shape: tuple[int, ...], classes: int, *, objective: Objective | None = None, **settings: Any
+) -> Model:
+    """Turn what the user gave into a :class:`Model` for inputs of ``shape`` with ``classes`` outputs.
 
+    ``objective``: what the outputs are trained for (None: the model's own; a class, where it says nothing).
     ``model`` is a name ("mlr", "dnn", "cnn"), a :class:`Model`, a flax linen or nnx module, or a pair
     ``(init, apply)`` with ``init(key)`` and ``apply(params, x)``. ``settings`` go to a named model.
     """
@@ -62,6 +67,8 @@ def as_model(model: Any, shape: tuple[int, ...], classes: int, **settings: Any) 
             f"model: {type(model).__name__} is not a model; give one of {_names()}, "
             "a cgpfl Model, a flax module or a pair (init, apply)"
         )
+    if objective is not None:
+        built = dataclasses.replace(built, objective=objective)
     _check(built, shape, classes)
     return built
 
@@ -70,7 +77,7 @@ def _named(name: str, shape: tuple[int, ...], classes: int, settings: dict[str, 
     cls = MODELS.find(name)
     if not (isinstance(cls, type) and issubclass(cls, Model)):
         return _brought(name, cls, shape, classes, settings)
-    known = [p for p in inspect.signature(cls).parameters if p not in ("shape", "classes")]
+    known = [p for p in inspect.signature(cls).parameters if p not in GIVEN]
     for key in settings:
         if key not in known:
             raise CgpflError(f"model {name}: no setting {key!r}; it has {', '.join(known)}")
@@ -161,5 +168,7 @@ def _check(model: Model, shape: tuple[int, ...], classes: int) -> None:
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CgpflError(f"model: does not take inputs of shape {tuple(shape)}: {reason}") from error
-    if logits.shape != (2, classes):
-        raise CgpflError(f"model: answers {logits.shape[1:]} for one input; must be {classes} logits, one a class")
+    wanted = model.objective.form(classes, shape[0] if shape else 1)
+    if logits.shape[1:] != wanted:
+        kind = f"{classes} logits, one a class" if isinstance(model.objective, Classification) else f"shape {wanted}"
+        raise CgpflError(f"model: answers {logits.shape[1:]} for one input; must be {kind}")

@@ -14,19 +14,23 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.batch import Batch
+from cgpfl.objectives import Classification, Objective, weighted_mean
 
 Params = Any
 
 
 @dataclass(frozen=True)
 class Model:
-    """A classifier. Subclasses write ``init`` and ``apply``; another loss is another ``loss``."""
+    """A model. Subclasses write ``init`` and ``apply``; another loss is another ``objective`` or another ``loss``."""
 
     shape: tuple[int, ...]
     """Shape of one input."""
     classes: int
+    """Number of outputs: one a class; one a target in regression, one a label of many."""
     l2: float = 0.0
     """Weight of (l2/2)‖params‖² in the training loss."""
+    objective: Objective = dataclasses.field(default=Classification(), kw_only=True)
+    """What the outputs are trained for; the data's."""
 
     def init(self, key: Array) -> Params:
         """Fresh parameters from a key."""
@@ -37,8 +41,12 @@ class Model:
         raise TypeError(f"{type(self).__name__} defines no apply")
 
     def loss(self, params: Params, batch: Batch) -> Array:
-        """Weighted mean cross-entropy plus (l2/2)‖params‖²."""
-        return mean_cross_entropy(self.apply(params, batch.x), batch) + self.penalty(params)
+        """The objective's weighted mean over the batch plus (l2/2)‖params‖²."""
+        return self.mean_loss(self.apply(params, batch.x), batch) + self.penalty(params)
+
+    def mean_loss(self, outputs: Array, batch: Batch) -> Array:
+        """The objective's weighted mean over the batch."""
+        return weighted_mean(self.objective.trained(outputs, batch.y), batch.weight)
 
     def penalty(self, params: Params) -> Array | float:
         """The regulariser, (l2/2)‖params‖²."""
@@ -48,14 +56,18 @@ class Model:
         return 0.5 * self.l2 * sum(squares, start=jnp.float32(0))
 
     def score(self, params: Params, batch: Batch) -> tuple[Array, Array]:
-        """Weighted sums over the batch: correct answers, cross-entropy."""
-        logits = self.apply(params, batch.x)
-        correct = (jnp.argmax(logits, axis=-1) == batch.y) * batch.weight
-        return jnp.sum(correct), jnp.sum(_cross_entropy(logits, batch.y) * batch.weight)
+        """Weighted sums over the batch: the objective's score (correct answers), its loss."""
+        outputs = self.apply(params, batch.x)
+        right = self.objective.score(outputs, batch.y) * batch.weight
+        return jnp.sum(right), jnp.sum(self.objective.each(outputs, batch.y) * batch.weight)
 
     def settings(self) -> dict[str, Any]:
         """What was chosen about the architecture, beside the data's shape and classes."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("shape", "classes")}
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in GIVEN}
+
+
+GIVEN = ("shape", "classes", "objective")
+"""Fields of a model that the data gives."""
 
 
 class Layered(Model):
@@ -83,7 +95,7 @@ class Layered(Model):
 
     def tail_loss(self, rest: Params, hidden: Array, batch: Batch) -> Array:
         """The loss without its penalty, from the first layer's outputs."""
-        return mean_cross_entropy(self.tail(rest, hidden), batch)
+        return self.mean_loss(self.tail(rest, hidden), batch)
 
     def proximal_steps(
         self, params: Params, anchor: Params, batch: Batch, prox: Array | float, rate: Array | float, steps: int
@@ -93,7 +105,7 @@ class Layered(Model):
         On one minibatch X ``[B, d]`` the gradient of the first layer's weight is DᵀX, with D ``[B, out]`` that of its
         outputs. So after any number of steps W = a·W₀ + b·ω + CᵀX, with numbers a, b and a matrix C ``[B, out]``, and
         the outputs X·Wᵀ = a·XW₀ᵀ + b·Xωᵀ + (XXᵀ)C follow from products that are formed once. None where that is no
-        shorter, or where the loss is not the cross-entropy of these logits and the penalty.
+        shorter, or where the loss is not the objective of these outputs and the penalty.
         """
         first, rest = self.split(params)
         if not self._is_plain() or not shorter(batch.x.shape[0], first["weight"].shape[0], steps):
@@ -122,9 +134,10 @@ class Layered(Model):
         return self.join({"weight": weight, "bias": bias}, rest)
 
     def _is_plain(self) -> bool:
-        """Whether its loss is the cross-entropy of those logits and the penalty, and nothing of that was changed."""
+        """Whether its loss is the objective of those outputs and the penalty, and nothing of that was changed."""
         cls = type(self)
-        return (cls.apply, cls.loss, cls.penalty) == (Layered.apply, Model.loss, Model.penalty)
+        own = (cls.apply, cls.loss, cls.mean_loss, cls.penalty)
+        return own == (Layered.apply, Model.loss, Model.mean_loss, Model.penalty)
 
 
 UNROLLED = 8
@@ -138,18 +151,6 @@ def shorter(samples: int, out: int, steps: int) -> bool:
     in all, and once with itself.
     """
     return 3 + samples / out < 2 * steps
-
-
-def mean_cross_entropy(logits: Array, batch: Batch) -> Array:
-    """Weighted mean over the batch."""
-    entropy = _cross_entropy(logits, batch.y)
-    return jnp.sum(entropy * batch.weight) / jnp.maximum(jnp.sum(batch.weight), 1.0)
-
-
-def _cross_entropy(logits: Array, labels: Array) -> Array:
-    """``[B]`` from logits ``[B, classes]``; written with a mask, which vectorises better than a gather."""
-    true = jnp.sum(logits * jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype), axis=-1)
-    return jax.nn.logsumexp(logits, axis=-1) - true
 
 
 def dense(key: Array, inputs: int, outputs: int) -> dict[str, Array]:

@@ -79,14 +79,15 @@ class Rates(NamedTuple):
     """η: of the inner steps."""
 
 
-PAPER_SPLIT = DataConfig(split="cyclic", clients=40, classes_per_client=3, spread=0.6, smallest=400, largest=5000)
+CLIENTS = 40
+PAPER_SPLIT = DataConfig(split="cyclic", clients=CLIENTS, classes_per_client=3, spread=0.6, smallest=400, largest=5000)
 """Client i holds classes {i, i+1, i+2} mod 10; log-normal sizes (σ = 0.6) inside [400, 5000]; 75 % to train on."""
 
 
 def _setting(name: str, source: str, rounds: int = 200, **more: Any) -> Setting:
     data = dataclasses.replace(PAPER_SPLIT, source=source)
     model = name.partition("-")[2]
-    ks = tuple(range(1, data.clients // 2 + 1)) if name in LAMBDAS else ()
+    ks = tuple(range(1, CLIENTS // 2 + 1)) if name in LAMBDAS else ()
     values: dict[str, Any] = {"lr": 0.005, "adapt_rate": 0.1, **more}
     return Setting(name, data, model, rounds, lambdas=tuple(map(float, LAMBDAS.get(name, ()))), ks=ks, **values)
 

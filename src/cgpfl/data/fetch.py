@@ -81,14 +81,14 @@ def get(name: str, tell: Tell | None = None) -> Arrays:
     The training part comes first, the test part after it. ``tell`` follows the progress; without it there
     are plain lines on standard error.
     """
-    name, say = named(name), tell or _lines()
+    name, say = named(name), tell or lines()
     spec, path = SETS[name], prepared(name)
     tried: list[str] = []
     if path.exists():
         try:
             return _load(path, spec)
         except FAILURES as error:
-            tried.append(f"{path}: damaged, {_reason(error)}")
+            tried.append(f"{path}: damaged, {reason(error)}")
             say(f"{name}: {tried[-1]}", 0, 0)
     path.parent.mkdir(parents=True, exist_ok=True)
     for where, way in _ways(name, spec, say):
@@ -97,8 +97,8 @@ def get(name: str, tell: Tell | None = None) -> Arrays:
             try:
                 x, y = _read(way(Path(folder)), spec)
             except FAILURES as error:
-                tried.append(f"{where}: {_reason(error)}")
-                say(f"{name}: {_reason(error)}", 0, 0)
+                tried.append(f"{where}: {reason(error)}")
+                say(f"{name}: {reason(error)}", 0, 0)
                 continue
         _save(path, x, y)
         return x, y
@@ -132,13 +132,14 @@ def _by_hand(place: Path, spec: ImageSet, folder: Path) -> Path:
 
 def _download(address: str, spec: ImageSet, say: Tell, folder: Path) -> Path:
     for name in spec.downloads:
-        _save_url(f"{address}/{name}", folder / name, say)
+        save_url(f"{address}/{name}", folder / name, say)
     if spec.archive:
         packages.unpack(folder / spec.archive, folder)
     return folder
 
 
-def _save_url(url: str, path: Path, say: Tell) -> None:
+def save_url(url: str, path: Path, say: Tell) -> None:
+    """Download a file; what ends early is an error."""
     request = urllib.request.Request(url, headers={"User-Agent": "cgpfl"})
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer, path.open("wb") as file:
         total, done = int(answer.headers.get("Content-Length") or 0), 0
@@ -210,7 +211,7 @@ def _load(path: Path, spec: ImageSet) -> Arrays:
 # What is said
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """One short line."""
     wrapped = isinstance(error, urllib.error.URLError) and not isinstance(error, urllib.error.HTTPError)
     cause = error.reason if wrapped else error  # type: ignore[attr-defined]
@@ -218,7 +219,7 @@ def _reason(error: Exception) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
-def _lines() -> Tell:
+def lines() -> Tell:
     """Plain lines on standard error: news at once, progress every few seconds."""
     last = time.monotonic()
 

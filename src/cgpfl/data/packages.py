@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -43,17 +44,39 @@ def download(package: Package, folder: Path, patience: float) -> None:
         package.rebuild(folder)
 
 
+def addresses(package: Package, file: str, folder: Path, patience: float) -> list[str]:
+    """Where pip finds a source archive, best first; raises ValueError with what pip said if nowhere.
+
+    pip downloads a source archive only to run its setup.py for the metadata. Asked for wheels alone it runs nothing,
+    and names the source archives that it passes over.
+    """
+    done = _done([*command(package, patience), "-vv"], folder)
+    found = re.findall(rf"\S+/{re.escape(file)}(?=[#\s])", f"{done.stdout}\n{done.stderr}")
+    if not found:
+        raise ValueError(_failure(done))
+    return list(dict.fromkeys(found))
+
+
 def run(line: list[str], folder: Path) -> None:
     """Run a command in ``folder``; raises ValueError with what it said if it fails."""
+    done = _done(line, folder)
+    if done.returncode:
+        raise ValueError(_failure(done))
+
+
+def _done(line: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     if shutil.which(line[0]) is None:
         raise ValueError(f"{line[0]} is not installed")
-    done = subprocess.run(
+    return subprocess.run(
         line, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=LIMIT
     )
-    if done.returncode:
-        said = [row.strip() for row in f"{done.stdout}\n{done.stderr}".splitlines() if row.strip()]
-        errors = [row for row in said if row.startswith(("npm error", "npm ERR!", "ERROR", "E:"))]
-        raise ValueError(", ".join(errors[:2] or said[-1:]) or f"ended with code {done.returncode}")
+
+
+def _failure(done: subprocess.CompletedProcess[str]) -> str:
+    """What a client said of its failure, in one line."""
+    said = [row.strip() for row in f"{done.stdout}\n{done.stderr}".splitlines() if row.strip()]
+    errors = [row for row in said if row.startswith(("npm error", "npm ERR!", "ERROR", "E:"))]
+    return ", ".join(errors[:2] or said[-1:]) or f"ended with code {done.returncode}"
 
 
 def unpack(archive: Path, folder: Path) -> None:

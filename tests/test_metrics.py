@@ -15,8 +15,21 @@ from cgpfl.engine import Streamed, simulate
 from cgpfl.engine.reference import simulate_loop
 from cgpfl.engine.together import Run, simulate_together
 from cgpfl.errors import CgpflError
-from cgpfl.metrics import METRICS, Metric, agreement, get_metric, name_of, of_samples, reduced
+from cgpfl.metrics import (
+    DEFAULT,
+    METRICS,
+    Metric,
+    agreement,
+    get_metric,
+    headline,
+    measured,
+    name_of,
+    of_samples,
+    reduced,
+)
+from cgpfl.objectives import TASKS, objective_of
 
+OF_CLASSES = [name for name, metric in METRICS.items() if "classification" in metric.tasks]
 MORE = ["balanced-accuracy", "macro-f1", "auc", "ece"]
 
 
@@ -90,7 +103,7 @@ def test_binned_auc_is_off_by_no_more_than_the_help_says():
     assert most < 0.06  # scores as close together as these; sharper ones do better
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", OF_CLASSES)
 def test_padding_does_not_count(name):
     logits, labels = some(1, samples=50)
     padded = np.concatenate([logits, np.full((7, 4), 9.0)]), np.concatenate([labels, np.zeros(7, int)])
@@ -98,11 +111,34 @@ def test_padding_does_not_count(name):
     assert value(name, *padded, weights) == pytest.approx(value(name, logits, labels), abs=1e-6)
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", OF_CLASSES)
 def test_sums_of_parts_are_sums_of_the_whole(name):
     (logits, labels), metric = some(2, samples=60), METRICS[name]
     parts = [metric.statistics(jnp.asarray(logits[s]), labels[s], jnp.ones(20)) for s in np.split(np.arange(60), 3)]
     assert float(metric.value(jax.tree.map(lambda *v: sum(v), *parts))) == pytest.approx(value(name, logits, labels))
+
+
+def test_numbers_and_many_labels_by_hand():
+    """Errors 1, 3 and −2 (which does not count); two labels of which (both right), (one said, none true)."""
+    found, true, weights = np.array([[2.0], [5.0], [0.0]]), np.array([[1.0], [2.0], [2.0]]), [1, 1, 0]
+    assert value("rmse", found, true, weights) == pytest.approx(5**0.5)
+    assert value("mae", found, true, weights) == pytest.approx(2)
+    outputs, labels = np.array([[1.0, -1.0], [2.0, -3.0]]), np.array([[1, 0], [0, 0]])
+    assert value("exact-match", outputs, labels) == pytest.approx(1 / 2)
+    assert value("micro-f1", outputs, labels) == pytest.approx(2 * 1 / (2 + 1))
+    assert value("perplexity", np.log([[1.0, 3.0], [1.0, 1.0]]), [1, 0]) == pytest.approx((4 / 3 * 2) ** 0.5)
+
+
+def test_metrics_are_of_tasks():
+    """Where nothing is said, a task's own; one of another task is an error, before anything is computed."""
+    numbers = objective_of("regression")
+    assert [m.name for m in measured(DEFAULT, numbers)] == ["rmse", "mae"]
+    assert [m.name for m in measured(["rmse", "r2"], numbers)] == ["rmse"]
+    with pytest.raises(
+        CgpflError, match="metric 'auc': is for classification; the data's task is regression: r2, rmse"
+    ):
+        measured(["auc"], numbers)
+    assert [headline(task).name for task in TASKS] == ["accuracy", "r2", "label-accuracy", "token-accuracy"]
 
 
 def test_absent_classes_are_left_out():
@@ -122,7 +158,7 @@ def test_clients_with_one_class_or_nothing():
     logits, ones = answers([1, 1, 0]), [1, 1, 1]
     assert np.isnan(value("auc", logits, ones))
     assert value("balanced-accuracy", logits, ones) == pytest.approx(2 / 3)
-    for name in METRICS:
+    for name in OF_CLASSES:
         assert np.isnan(value(name, logits, ones, np.zeros(3)))
 
 

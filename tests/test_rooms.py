@@ -8,7 +8,18 @@ import pytest
 
 from rooms import SOURCE, Import, imports, imports_of
 
-COMMON = {"errors", "files", "folders", "registry", "tree", "batch", "hyperparameters", "metrics", "tables"}
+COMMON = {
+    "errors",
+    "files",
+    "folders",
+    "registry",
+    "tree",
+    "batch",
+    "hyperparameters",
+    "metrics",
+    "objectives",
+    "tables",
+}
 ALLOWED = {
     "contexts": set(),
     "models": set(),

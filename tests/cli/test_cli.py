@@ -90,7 +90,7 @@ def test_default_folders_are_numbered_and_talk_as_asked(tmp_path):
         (["--method", "fedprxo"], "no method 'fedprxo'; there are local, fedavg, fedavg-ft, fedprox"),
         (["--set", "cgpfl.prx=1"], "cgpfl: no hyper-parameter 'prx'; it has prox, personal_rate"),
         (["--set", "roundz=3"], "command line: no setting 'roundz'; there are seed, rounds"),
-        (["--set", "data.client=3"], "data: no setting 'client'; there are source, split, clients"),
+        (["--set", "data.cleint=3"], "data: no setting 'cleint'; there are client, label"),
         (["--set", "rounds"], "must be key=value"),
         (["--set", "ifca.rate=1"], "no method 'ifca' in this run; it has local"),
         (["--model", "resnet"], "no model 'resnet'; there are mlr, dnn, cnn"),
@@ -134,13 +134,9 @@ def npz(path, **arrays):
     [
         ({"x": np.full((9, 2), np.nan), "y": np.zeros(9, int)}, "iid", "NaN or infinite values, first at sample 0"),
         ({"x": np.zeros((9, 2)), "y": np.zeros(8, int)}, "iid", "x (9, 2) and y (8,)"),
-        ({"x": np.zeros((9, 2)), "y": np.zeros(9, int)}, "own", "has no array 'client'"),
-        ({"x": np.zeros((9, 2)), "y": np.full(9, -1), "client": np.arange(9) % 2}, "own", "labels out of range: -1"),
-        (
-            {"x": np.zeros((9, 2)), "y": np.zeros(9, int), "client": np.arange(9) % 2 * 2},
-            "own",
-            "client 1: has 0 samples",
-        ),
+        ({"x": np.zeros((9, 2)), "y": np.zeros(9, int)}, "own", "does not say whose a sample is"),
+        ({"x": np.zeros((9, 2)), "y": np.full(9, np.nan), "client": np.arange(9) % 2}, "own", "has no label"),
+        ({"x": np.zeros((9, 2)), "y": np.zeros(9, int), "client": np.arange(9) % 3}, "own", "has its own 3 clients"),
         ({"x": np.zeros((9, 2)), "y": np.zeros(9, int)}, "rotation", "not images"),
     ],
 )

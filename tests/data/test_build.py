@@ -64,5 +64,5 @@ def test_a_files_own_clients_keep_their_samples(tmp_path, setting):
     np.savez(path, x=np.zeros((30, 2), np.float32), y=np.arange(30) % 2, client=np.arange(30) % 3)
     assert make_data(str(path), "own").clients == 3
     (name,) = setting
-    with pytest.raises(CgpflError, match=f"{name}: the file's own clients keep their samples; use another split, or"):
+    with pytest.raises(CgpflError, match=f"{name}: the data's own clients keep their samples; use another split, or"):
         make_data(str(path), "own", **setting)

@@ -27,7 +27,8 @@ def test_from_clients_with_own_test_sets():
     train = [(X[:5], Y[:5]), (X[5:12], Y[5:12])]
     test = [(X[12:14], Y[12:14]), (X[14:20], Y[14:20])]
     data = FederatedData.from_clients(train, test=test, context=[1, 0], scale=2.0, shift=1.0)
-    np.testing.assert_array_equal(data.client(1)[0], X[5:12] * 2 + 1)
+    np.testing.assert_array_equal(data.inputs(1)[0], X[5:12] * 2 + 1)
+    np.testing.assert_array_equal(data.client(1)[0], X[5:12])  # as they were given
     np.testing.assert_array_equal(data.client(1, "test")[1], Y[14:20])
     np.testing.assert_array_equal(data.context, [1, 0])
     np.testing.assert_array_equal(data.train.counts, [5, 7])
@@ -50,15 +51,20 @@ def nan(x):
         (lambda: FederatedData.from_arrays(nan(X), Y, Y), "NaN or infinite values, first at sample 7"),
         (lambda: FederatedData.from_arrays(X, Y[:-1], Y[:-1]), r"x \(30, 2\) and y \(29,\)"),
         (lambda: FederatedData.from_arrays(X[:, 0], Y, Y), r"must be x \[n, features"),
-        (lambda: FederatedData.from_arrays(X, Y.astype(float), Y), "y has type float64"),
+        (lambda: FederatedData.from_arrays(X, [*Y[:-1], None], Y), "y: row 29 has no label"),
+        (lambda: FederatedData.from_arrays(X, np.array([*Y[:-1], "a"], object), Y), "are words and numbers"),
+        (lambda: FederatedData.from_arrays(X, Y, Y, task="guess"), "task 'guess': must be auto, classification"),
+        (lambda: FederatedData.from_arrays(X, np.where(Y == 1, np.nan, Y), Y, task="regression"), "has no target"),
+        (lambda: FederatedData.from_arrays(X, np.eye(3)[Y] * 2, Y, task="multi-label"), "must be 0 or 1 each"),
+        (lambda: FederatedData.from_arrays(X, Y, Y, task="next-token"), r"next tokens are integers \[n, T\]"),
+        (lambda: FederatedData.from_arrays(X, Y, Y, names=("a", "a", "b")), "2 different ones for 3 clients"),
         (lambda: FederatedData.from_arrays(X.astype(str), Y, Y), "must be numbers"),
-        (lambda: FederatedData.from_arrays(X, Y - 1, Y), "labels out of range: -1"),
+        (lambda: FederatedData.from_arrays(X, Y - 1, Y, classes=3), "labels out of range: -1"),
         (lambda: FederatedData.from_arrays(X, Y, Y, classes=2), r"labels out of range: 2; must be 0\.\.1"),
-        (lambda: FederatedData.from_arrays(X, Y, Y[:-3]), "one integer a sample"),
-        (lambda: FederatedData.from_arrays(X, Y, np.where(Y == 1, 5, Y)), "client 1: has 0 samples"),
+        (lambda: FederatedData.from_arrays(X, Y, Y[:-3]), "needs one client a sample"),
         (lambda: FederatedData.from_arrays(X, Y, Y, test=1.0), "sum to less than 1"),
         (lambda: FederatedData.from_arrays(X, Y, Y, context=[0, 1]), r"shape \(2,\); must be one number a client"),
-        (lambda: FederatedData.from_arrays(X, Y + 2**32, Y), "labels out of range: 4294967298"),
+        (lambda: FederatedData.from_arrays(X, Y + 2**32, Y, classes=3), "labels out of range: 4294967298"),
         (lambda: FederatedData.from_clients([(X, Y)], test=[(X, Y)], validation=0.2), "only goes with a share"),
         (lambda: FederatedData.from_clients([]), "list is empty"),
         (lambda: FederatedData.from_clients([(X, Y), (X[:0], Y[:0])]), "client 1: has 0 samples"),

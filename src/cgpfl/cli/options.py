@@ -26,6 +26,7 @@ SETTINGS: dict[str, tuple[type, str]] = {
     "seed": (int, "seed of everything random"),
     "rounds": (int, "communication rounds"),
     "eval_every": (int, "rounds between evaluations; 0 = about 100 evaluations"),
+    "patience": (int, "evaluations without a better validation score until a run stops; 0 = never"),
     "participation": (float, "share of the clients asked in a round"),
     "dropout": (float, "chance that a client asked does not answer"),
     "clients_per_block": (int, "clients computed at once; 0 = what fits"),

@@ -96,6 +96,8 @@ def check_fits(experiment: Any, deploy: Deployment, where: str) -> None:
     """Raise a one-line error where an experiment cannot be run on nodes."""
     if experiment.dropout > 0:
         raise CgpflError(f"{where}: dropout = {experiment.dropout:g}: is for simulations, nodes drop out themselves")
+    if experiment.patience:
+        raise CgpflError(f"{where}: patience: is for simulations, nodes keep no validation samples")
     if experiment.precision != "default":
         raise CgpflError(
             f"{where}: precision = {experiment.precision!r}: is for simulations, nodes compute as JAX does"

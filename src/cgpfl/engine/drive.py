@@ -38,6 +38,7 @@ class Engine(Protocol):
     method: Any
     data: Any
     rounds: int
+    eval_every: int
 
     def start(self) -> State:
         """The state before the first round."""
@@ -82,12 +83,29 @@ class Recorded:
 R = TypeVar("R", bound=Recorded)
 
 
-def of_each(state: State, records: R) -> list[R]:
-    """Each run's own records; those of and after a round in which it diverged are left out."""
+def waited(records: Recorded, patience: int) -> list[int | None]:
+    """For each run the evaluations until its validation score had not got better for ``patience`` of them, or None."""
+    found = records.values.get("validation_correct")
+    if not patience or found is None:
+        return [None]
+    curves = np.asarray(found, float).sum(axis=-1).reshape(len(found), -1)  # [evaluations, runs]
+    best = np.maximum.accumulate(curves, axis=0)
+    ends: list[int | None] = []
+    for top in best.T:
+        newest = np.where(np.diff(top, prepend=-np.inf) > 0, np.arange(len(top)), 0)
+        since = np.arange(len(top)) - np.maximum.accumulate(newest)
+        ends.append(int((since >= patience).argmax()) + 1 if (since >= patience).any() else None)
+    return ends
+
+
+def of_each(state: State, records: R, patience: int = 0) -> list[R]:
+    """Each run's own records, without those of and after a round in which it diverged, or after it had stopped."""
     lost = np.asarray(state.diverged)
     if lost.ndim == 0:
         return [records]
     kept = [sum(1 for t in records.rounds if bad < 0 or t <= bad) for bad in lost]
+    ends = waited(records, patience) if patience else [None] * len(kept)
+    kept = [n if end is None else min(n, end) for n, end in zip(kept, ends, strict=True)]
     return [
         type(records)(records.rounds[:n], {k: v[:n, r] for k, v in records.values.items()}) for r, n in enumerate(kept)
     ]
@@ -142,7 +160,7 @@ class Drive:
     ) -> None:
         """``what``: what a checkpoint must have in common with the run that continues it."""
         self.engine, self.label, self.checkpoints, self.what = engine, label, checkpoints, what or {}
-        self.pace = Pace()
+        self.pace, self.patience = Pace(), int(getattr(engine, "patience", 0))
         self.records: Any
         there = checkpoints is not None and checkpoints.exists()
         if len(set(gathered(there)[:, 0])) > 1:
@@ -167,9 +185,17 @@ class Drive:
         return [None if bad < 0 else int(bad) + 1 for bad in np.atleast_1d(np.asarray(self.state.diverged))]
 
     @property
+    def stopped_early(self) -> bool:
+        """Whether every run that goes on has waited in vain for a better validation score."""
+        if not self.patience:
+            return False
+        ends = waited(self.records, self.patience)
+        return all(bad is not None or end is not None for bad, end in zip(self.lost, ends, strict=False))
+
+    @property
     def is_over(self) -> bool:
         """Whether there is nothing left to run."""
-        return self.t >= self.engine.rounds or None not in self.lost
+        return self.t >= self.engine.rounds or None not in self.lost or self.stopped_early
 
     def newest(self, count: int) -> list[int]:
         """The rounds of the last ``count`` evaluations."""
@@ -179,6 +205,8 @@ class Drive:
     def block(self, rounds: int) -> int:
         """At most ``rounds`` rounds in one call → how many evaluations there were."""
         end, start = min(self.t + rounds, self.engine.furthest(self.t)), time.perf_counter()
+        if self.patience:  # where it stops must not depend on how long a block is
+            end = min(end, (self.t // self.engine.eval_every + 1) * self.engine.eval_every)
         self.state, values, due = self.engine.advance(self.state, self.t, end)
         self.records.add(due, values)
         lost = [bad for bad in self.lost if bad is not None]
@@ -230,6 +258,7 @@ class Drive:
         if self.checkpoints is None or self._on_disk == self.t:
             return
         facts = {"round": self.t, "records": len(self.records.rounds), "seconds": self.seconds, "run": self.what}
+        facts |= {"stopped": True} if self.stopped_early else {}
         values = {k: v[self._saved :] for k, v in self.records.values.items()}
         new, whole = type(self.records)(self.records.rounds[self._saved :], values), self.engine.whole(self.state)
         keep = self.checkpoints.save

@@ -17,7 +17,7 @@ PLACE = ("devices", "store")
 SEAMS = ("sampler", "outgoing", "mean")
 """Settings that are rules of a round: they go around every method (see :class:`~cgpfl.algorithms.wrapper.Seamed`)."""
 NAMES = tuple(dict.fromkeys(name for names in LOSSES.values() for name in names))
-UNSAID: dict[str, Any] = {"precision": "default", "metrics": list(DEFAULT)}
+UNSAID: dict[str, Any] = {"patience": 0, "precision": "default", "metrics": list(DEFAULT)}
 """Settings that a fingerprint leaves out at these values: runs made before there was a choice stay the same."""
 
 
@@ -28,6 +28,7 @@ class Settings:
     seed: int = hyper(0, "seed of everything random", low=0, high=2**32 - 1)
     rounds: int = hyper(200, "communication rounds", low=1, high=10**9)
     eval_every: int = hyper(0, "rounds between evaluations; 0 = about 100 evaluations", low=0, high=10**9)
+    patience: int = hyper(0, "evaluations without a better validation score until a run stops; 0 = never", low=0)
     participation: float = hyper(1.0, "share of the clients asked in a round", above=0, high=1)
     dropout: float = hyper(0.0, "chance that a client asked does not answer", low=0, high=0.99)
     clients_per_block: int = hyper(0, "clients computed at once; 0 = what fits", low=0)

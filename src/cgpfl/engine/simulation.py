@@ -66,7 +66,7 @@ class Simulation:
         use_compilation_cache()
         plan = Settings(**settings)
         self.method, self.rounds, self.eval_every = method, plan.rounds, plan.every
-        self.data = data
+        self.data, self.patience = data, plan.patience
         mesh = row_of_devices(devices)
         self._on_one_device = partial(Simulation, method, data, model, **settings)
         self.arrays = on_device(data, mesh=mesh)

@@ -125,6 +125,7 @@ class Streamed:
         use_compilation_cache()
         plan = Settings(**settings)
         self.method, self.data, self.rounds, self.eval_every = method, data, plan.rounds, plan.every
+        self.patience = plan.patience
         self.folder = folder
         self.keys = keys_of(plan.seed)
         self.task = make_task(model, self.keys, data.clients)

@@ -107,7 +107,7 @@ def simulate_together(
     """Run all to the end in memory → for each (state, records, evaluated rounds), as :func:`simulate` does."""
     together = Together(runs, model, rounds=rounds, **settings)
     done = Drive(together).quick()
-    own = of_each(done.state, done.records)
+    own = of_each(done.state, done.records, done.patience)
     return [(together.one(done.state, r), own[r].values, own[r].rounds) for r in range(len(runs))]
 
 

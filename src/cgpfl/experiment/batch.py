@@ -116,7 +116,10 @@ def run_batch(
         teller = Teller(callbacks, batch.label, [(r.method, r.data) for r in part], engine)
 
         def on_block(evaluations: int) -> None:
-            each, seconds = of_each(drive.state, drive.records), drive.seconds + sum(d.seconds for d in done)
+            each, seconds = (
+                of_each(drive.state, drive.records, drive.patience),
+                drive.seconds + sum(d.seconds for d in done),
+            )
             teller.evaluated(each, drive.newest(evaluations), seconds)
             if on_progress is not None:
                 rounds, share = batch.engine["rounds"], len(part) / len(batch.todo)
@@ -128,7 +131,7 @@ def run_batch(
         teller.started(drive.t, batch.engine["rounds"])
         drive.run(on_block, stop, save_every=save_every)
         answers = np.atleast_1d(np.asarray(drive.state.answers))
-        ends = zip(of_each(drive.state, drive.records), answers, drive.lost, strict=True)
+        ends = zip(of_each(drive.state, drive.records, drive.patience), answers, drive.lost, strict=True)
         return [Done(own, int(count), bad, drive.seconds / len(part)) for own, count, bad in ends]
 
     for part in batch.parts():
@@ -148,7 +151,7 @@ def as_runs(batch: Batch, done: Sequence[Done], *, seconds: float, tried: list[d
         samples=[r.data.test.counts for r in todo],
         cost=Cost.of(simulation),
         answers=[d.answers for d in done],
-        rounds=[engine["rounds"] if d.diverged is None else d.diverged for d in done],
+        rounds=[d.diverged or (d.records.rounds[-1] if d.records.rounds else engine["rounds"]) for d in done],
         diverged=[d.diverged for d in done],
         seconds=seconds,
         settings=_settings(first.method),

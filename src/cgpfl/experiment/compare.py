@@ -44,7 +44,7 @@ class Comparing:
 def compare(
     methods: Any = "all",
     data: Any = "digits",
-    split: str = "rotation",
+    split: str = "auto",
     model: Any = "mlr",
     *,
     out: str | Path,
@@ -269,7 +269,7 @@ def _choose(settings: list[Any], todo: list[Run], done: list[Done], seeds: int) 
         values = {name: float(value_of(own, name)) for name in space(own)}
         tried.append({**values, "validation_accuracy": float(np.mean(each))})
     found = np.array([t["validation_accuracy"] for t in tried])
-    return int(np.argmax(np.where(np.isnan(found), -1.0, found))), tried
+    return int(np.argmax(np.where(np.isnan(found), -np.inf, found))), tried
 
 
 def lost_seeds(label: str, method: Any, runs: Runs) -> str:

@@ -65,6 +65,8 @@ def build(experiment: Experiment, seeds: Sequence[int] = ()) -> Problem:
     methods = experiment.methods()
     federations = experiment.data.federations(seeds or [experiment.seed])
     first = next(iter(federations.values()))
+    if experiment.patience and first.validation is None:
+        raise CgpflError("patience: needs validation samples; set data.validation, for instance to 0.2")
     model = experiment.make_model(first)
     ready = {label: checked(method, first, experiment) for label, method in methods.items()}
     check_start(ready.values(), first, model)

@@ -136,9 +136,10 @@ def _open(path: Path, label: str | None) -> tuple[RunFolder, Experiment]:
 
 
 def _round(folder: MethodFolder) -> int:
-    """Rounds done; a method that diverged is as finished as it will be."""
+    """Rounds done; a method that diverged, or stopped early, is as finished as it will be."""
     arrays, facts = load_checkpoint(folder.path / STATE)
-    return 10**9 if int(arrays.get(".diverged", -1)) >= 0 else int(facts["round"])
+    over = int(arrays.get(".diverged", -1)) >= 0 or facts.get("stopped", False)
+    return 10**9 if over else int(facts["round"])
 
 
 def _ranked(folder: RunFolder) -> list[str]:

@@ -93,8 +93,10 @@ class Runs:
         fine = [(r, n) for r, n, bad in zip(self.records, self.samples, self.diverged, strict=True) if bad is None]
         if not fine:
             return np.zeros(0, int), np.zeros((0, 0))
-        curves = np.stack([r.values["correct"].sum(axis=1) / n.sum() for r, n in fine])
-        return np.asarray(fine[0][0].rounds), curves
+        longest = max((r.rounds for r, _ in fine), key=len)
+        each = [r.values["correct"].sum(axis=1) / n.sum() for r, n in fine]
+        curves = [np.pad(c, (0, len(longest) - len(c)), mode="edge") for c in each]  # one that stopped stays as it was
+        return np.asarray(longest), np.stack(curves)
 
     def history(self, prox: float) -> pd.DataFrame:
         """One row a seed and evaluated round."""

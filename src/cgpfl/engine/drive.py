@@ -83,11 +83,11 @@ class Recorded:
 R = TypeVar("R", bound=Recorded)
 
 
-def waited(records: Recorded, patience: int) -> list[int | None]:
+def waited(records: Recorded, patience: int, runs: int = 1) -> list[int | None]:
     """For each run the evaluations until its validation score had not got better for ``patience`` of them, or None."""
     found = records.values.get("validation_correct")
     if not patience or found is None:
-        return [None]
+        return [None] * runs
     curves = np.asarray(found, float).sum(axis=-1).reshape(len(found), -1)  # [evaluations, runs]
     best = np.maximum.accumulate(curves, axis=0)
     ends: list[int | None] = []
@@ -104,7 +104,7 @@ def of_each(state: State, records: R, patience: int = 0) -> list[R]:
     if lost.ndim == 0:
         return [records]
     kept = [sum(1 for t in records.rounds if bad < 0 or t <= bad) for bad in lost]
-    ends = waited(records, patience) if patience else [None] * len(kept)
+    ends = waited(records, patience, len(kept))
     kept = [n if end is None else min(n, end) for n, end in zip(kept, ends, strict=True)]
     return [
         type(records)(records.rounds[:n], {k: v[:n, r] for k, v in records.values.items()}) for r, n in enumerate(kept)
@@ -187,10 +187,9 @@ class Drive:
     @property
     def stopped_early(self) -> bool:
         """Whether every run that goes on has waited in vain for a better validation score."""
-        if not self.patience:
-            return False
-        ends = waited(self.records, self.patience)
-        return all(bad is not None or end is not None for bad, end in zip(self.lost, ends, strict=False))
+        lost = self.lost
+        ends = waited(self.records, self.patience, len(lost))
+        return None not in [end if bad is None else bad for bad, end in zip(lost, ends, strict=True)]
 
     @property
     def is_over(self) -> bool:

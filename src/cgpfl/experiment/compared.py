@@ -3,10 +3,10 @@
 A comparison's folder holds
 
     config.toml          complete and re-runnable, with a section [compare]
-    table.csv, table.md  the methods, best first
+    table.csv, .md, .tex the methods, best first
     summary.json         the same with everything behind it: each seed, settings, what a search tried
     history.csv          one row a method, seed and evaluated round
-    figures/*.png
+    figures/             each as .png, .svg and .pdf
     methods/NAME.safetensors   records of each finished method: a comparison that was stopped goes on after them
 """
 
@@ -46,7 +46,7 @@ class Compared:
     def _repr_html_(self) -> str:
         """The table, for notebooks."""
         table = self.shown("table")
-        return table.notebook([*self.notes, *self.diverged, *([table.note] if table.note else [])])
+        return table.notebook([*self.notes, *self.diverged, table.note])
 
     def shown(self, view: str) -> Table:
         """The table as text (see :mod:`cgpfl.report.columns`)."""
@@ -93,8 +93,9 @@ def finish(
     target = target or default_target(runs)
     table = ranking(runs, target)
     write(path / "table.csv", table.to_csv(index=False).encode())
-    plain = replace(shown(table, "table", target, len(facts["seeds"])), strong=[])
-    write(path / "table.md", plain.markdown().encode())
+    text = shown(table, "table", target, len(facts["seeds"]))
+    write(path / "table.md", replace(text, strong=[]).markdown().encode())
+    write(path / "table.tex", text.latex().encode())
     histories = [h for h in (r.history(pull(r.settings.get("prox", 0.0))) for r in runs.values()) if len(h)]
     history = pd.concat(histories, ignore_index=True) if histories else pd.DataFrame(columns=["round", "accuracy"])
     columns = ["method", "seed", *(c for c in history.columns if c not in ("method", "seed"))]

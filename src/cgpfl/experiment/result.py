@@ -246,4 +246,5 @@ class Result:
         found, about = self.contexts, {m.name: m.about() for m in self.records.metrics()}
         notes = [] if self.message is None else [self.message]
         notes += [] if found is None else [found.describe(), *found.edges()]
-        return run_table({self.label: self.summary()}, "table", about).notebook(notes)
+        table = run_table({self.label: self.summary()}, "table", about)
+        return table.notebook([*notes, ". ".join(table.legend()) + "."])

@@ -17,6 +17,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.report.columns import accuracy, comparison_table, curves, run_table
 from cgpfl.report.files import whole
 from cgpfl.report.read import read_run
+from cgpfl.tables import Table
 
 ASSETS = Path(__file__).parent / "assets"
 MARK = '<meta name="generator" content="cgpfl'
@@ -78,7 +79,6 @@ def fragments(runs: Sequence[Path], live: bool = False) -> dict[str, Any]:
             parts["head"].append(head(run))
             parts["table"].append(table(run, len(read) > 1))
             parts["settings"].append(settings(path, run))
-    parts["table"].append(f'<p class="quiet">{escape(WORDS)}</p>')
     measured = {name: about for _, run in read for name, about in run.get("metrics", {}).items()}
     page = {"live": live, "runs": [{k: v for k, v in run.items() if k != "config"} for _, run in read]}
     page["curves"] = curves(measured)
@@ -124,7 +124,7 @@ def table(run: dict[str, Any], several: bool) -> str:
         done = {m["label"]: f"{m['round']} of {m['rounds']}" for m in run["methods"] if m["round"] < m["rounds"]}
         shown = run_table(methods, "page", about, names, done)
     strong = {(r, c) for r, c in shown.strong}
-    facts = list(methods.values())
+    facts = [methods[row[0]] for row in shown.rows]
 
     def cell(r: int, c: int, text: str) -> tuple[str, str]:
         if r < 0:
@@ -135,7 +135,15 @@ def table(run: dict[str, Any], several: bool) -> str:
 
     caption = f"<h3>{escape(run['name'])}</h3>" if several else ""
     notes = "".join(f'<p class="quiet">{escape(str(note))}</p>' for note in run.get("notes", []))
-    return f'{caption}<div class="wide">{shown.html(cell)}</div>{notes}{_remarks(run["methods"])}'
+    wide = f'<div class="wide" tabindex="0">{shown.html(cell)}</div><p class="hint more">More columns: scroll →</p>'
+    return f"{caption}{wide}{_words(shown)}{notes}{_remarks(run['methods'])}"
+
+
+def _words(shown: Table) -> str:
+    """What each column means, where it stands: below the table."""
+    pairs = zip(shown.columns, shown.help, strict=True)
+    items = [f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in pairs if text]
+    return f'<dl class="words quiet">{"".join(items)}</dl>' if items else ""
 
 
 def _remarks(methods: list[dict[str, Any]]) -> str:
@@ -149,12 +157,6 @@ def _remarks(methods: list[dict[str, Any]]) -> str:
         ]
     items = "".join(f"<li>{line}</li>" for line in lines)
     return f'<ul class="notes">{items}</ul>' if items else ""
-
-
-WORDS = (
-    "accuracy: correct test answers of the clients' own models over all test samples, last round. worst tenth: mean "
-    "over the worst tenth of the clients. ARI: agreement with the true contexts, 1 = exact, 0 = chance."
-)
 
 
 def settings(path: Path, run: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cgpfl.data.describe import described
 from cgpfl.errors import CgpflError
 from cgpfl.files import load_arrays, save_arrays
 
@@ -73,6 +74,9 @@ class FederatedData:
         if self.ids.size == 0:
             object.__setattr__(self, "ids", np.arange(self.clients, dtype=np.int32))
         _check(self)
+
+    def __repr__(self) -> str:
+        return described(self)
 
     @property
     def clients(self) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cgpfl.data.fetch import Tell, get, known, prepared
 from cgpfl.data.sets import SETS
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, did_you_mean
 from cgpfl.registry import Registry
 
 
@@ -55,8 +55,8 @@ def load(name: str, tell: Tell | None = None) -> Source:
     if ":" in name or name in SOURCES.installed():
         return _brought(name, SOURCES.find(name))
     raise CgpflError(
-        f"no data {name!r}; there are {', '.join(SOURCES)}, or give a file NAME.npz with arrays x and y, or "
-        "package.module:function"
+        f"no data {name!r}; {did_you_mean(name, SOURCES)}there are {', '.join(SOURCES)}, or give a file NAME.npz "
+        "with arrays x and y, or package.module:function"
     )
 
 

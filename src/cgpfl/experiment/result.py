@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,9 @@ from cgpfl.experiment.records import Cost, Records, pull, scores
 from cgpfl.metrics import METRICS, agreement
 from cgpfl.report.choice import Choice, measured
 from cgpfl.report.columns import run_table
+
+if TYPE_CHECKING:
+    from cgpfl.experiment.saved import Saved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +219,18 @@ class Result:
         figures = (self.summary(), self.history, clients, self.message)
         name = getattr(self.method, "name", "") or self.label
         return Outcome(self.label, name, self.seed, self.data, self.model, *figures)
+
+    @staticmethod
+    def load(folder: str | Path) -> Saved:
+        """What a finished run or comparison left in its folder: tables, curves, values of each client, and models.
+
+        >>> saved = cgpfl.Result.load("runs/first")  # doctest: +SKIP
+        >>> saved.table  # doctest: +SKIP
+        >>> saved["cgpfl-heur"].personal_model(3)  # doctest: +SKIP
+        """
+        from cgpfl.experiment.saved import open_saved
+
+        return open_saved(Path(folder))
 
     def save(self, folder: str | Path) -> Path:
         """Write the result as a run folder (which must not exist yet); returns its path."""

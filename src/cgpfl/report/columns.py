@@ -94,8 +94,8 @@ def ranked(methods: Mapping[str, dict[str, Any]]) -> list[str]:
 
 
 METHOD = Column("method", lambda e: e.label)
-MEAN, WORST = "mean over clients", "mean over the worst tenth of the clients"
-GRADIENTS = "gradients of minibatches, computed by all clients together"
+MEAN, WORST = "over clients, each counting alike", "mean over the worst tenth of the clients"
+GRADIENTS = "of minibatches, computed by all clients together"
 MEGABYTES = "megabytes sent and received by all clients; what is done once, at a method's start, is not counted"
 RUN = (
     METHOD,
@@ -107,12 +107,12 @@ RUN = (
     Column("mean", _share("accuracy", "mean"), MEAN),
     Column("worst tenth", _share("accuracy", "worst_tenth"), WORST),
     Column(
-        *("shared", _share("shared_accuracy", "pooled"), "the same of the shared or context models"),
+        *("shared", _share("shared_accuracy", "pooled"), "accuracy of the shared or context models"),
         views="page",
         known=True,
     ),
     Column(
-        *("contexts", lambda e: str((e.facts["contexts"] or {}).get("k", "–")), "contexts in use at the end"),
+        *("contexts", lambda e: str((e.facts["contexts"] or {}).get("k", "–")), "in use at the end"),
         known=True,
     ),
     Column("ARI", _ari, "agreement with the true contexts: 1 = exact, 0 = chance", known=True),
@@ -123,7 +123,7 @@ RUN = (
     ),
     Column("MB", _sent, MEGABYTES, views="page"),
     Column("gradients", lambda e: number(e.facts.get("gradients"), ",.0f"), GRADIENTS, views="page"),
-    Column("rounds", lambda e: e.done or str(e.facts.get("rounds", "–")), "rounds done", views="table page"),
+    Column("rounds", lambda e: e.done or str(e.facts.get("rounds", "–")), "done", views="table page"),
     Column("seconds", lambda e: number(e.facts.get("seconds"), ",.1f"), "compilation included", views="terminal page"),
 )
 """Of a run: one entry a method."""
@@ -167,7 +167,7 @@ COMPARISON = (
         *("first evaluated round with an accuracy of {target}, mean over seeds; –: not reached", "to target"),
     ),
     Column("MB", lambda e: number(e.facts["megabytes"], ",.1f"), MEGABYTES),
-    Column("gradients", lambda e: number(e.facts["gradients"], ",.0f", 1e3, "k"), f"thousand {GRADIENTS}", "grads"),
+    Column("gradients", lambda e: number(e.facts["gradients"], ",.0f", 1e3, "k"), f"{GRADIENTS}; k: thousand", "grads"),
     Column("s", lambda e: number(e.facts["seconds"], ",.1f"), "seconds of all seeds, compilation and search included"),
     Column(
         *("p", _p),

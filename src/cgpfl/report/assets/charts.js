@@ -3,6 +3,7 @@
 // layout, and a sentence. None of them touches the page.
 
 const REFERENCES = { local: "dash", fedavg: "dot" };
+const OVER = { local: ["#1B1F24", "#FFFFFF"], fedavg: ["#8A929C", "#8A929C"] }; // where dashes tell runs apart
 // Okabe & Ito's and Paul Tol's colours: told apart by colour-blind readers, too. [on white, on black]
 const STRONG = [
   ["#0072B2", "#56B4E9"],
@@ -37,6 +38,9 @@ const SYMBOLS = ["circle", "square", "diamond", "cross", "triangle-up", "x", "pe
 const GAIN = ["#009E73", "#2FC79B"],
   LOSS = ["#AA3377", "#E06FA8"];
 const DASHES = ["solid", "dash", "dot", "dashdot"];
+const RUN_DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
+const RUN_WORDS = ["Solid", "dashes", "dots", "dashes and dots", "long dashes", "long dashes and dots"];
+const NAMED = 50; // so many clients have their names on an axis; more have them under the pointer
 
 /** A line style a method, the same everywhere: CGPFL strong, references grey, the others muted. */
 function stylesOf(runs) {
@@ -47,7 +51,7 @@ function stylesOf(runs) {
   let others = 0;
   for (const [label, name] of names) {
     if (name in REFERENCES)
-      styles.set(label, { colour: ["#555B63", "#B4BAC2"], dash: REFERENCES[name], width: 1.8, fixed: true });
+      styles.set(label, { colour: ["#555B63", "#B4BAC2"], dash: REFERENCES[name], width: 1.8, fixed: true, over: OVER[name] });
     else if (strong.includes(label)) {
       const i = strong.indexOf(label);
       styles.set(label, { colour: STRONG[i % 4], dash: i % 2 ? "9px,7px" : "solid", width: 2.6 });
@@ -65,6 +69,8 @@ function stylesOf(runs) {
   return styles;
 }
 
+/** What a client is called: its name, or its number. */
+const nameOf = (run, i) => (run.names && run.names[i] != null ? run.names[i] : "client " + i);
 const percent = (v, digits = 1) => (v == null ? "–" : (100 * v).toFixed(digits) + " %");
 const contextColour = (c) => CONTEXTS[c % CONTEXTS.length];
 
@@ -143,6 +149,33 @@ function curves(run, ui) {
   };
 }
 
+/** All runs' curves on common axes: a colour a method, a style of lines a run. */
+function overlay(runs, ui) {
+  const drawn = ui.curves.find((c) => c.name === ui.y);
+  const each = runs.map((run, i) => {
+    const made = curves(run, ui);
+    for (const t of made.data) {
+      if (t.meta === "method") {
+        t.hovertemplate = t.hovertemplate.replace("</extra>", `, ${run.name}</extra>`);
+        const over = ui.styles.get(t.name).over;
+        t.line = { color: over ? over[ui.dark] : t.line.color, dash: RUN_DASHES[i % RUN_DASHES.length], width: 2 };
+        t.opacity = 1;
+      }
+    }
+    return made;
+  });
+  const words = runs.map((run, i) => `${RUN_WORDS[i % RUN_WORDS.length]}: ${run.name}`);
+  return {
+    data: each.flatMap((made) => made.data),
+    say: `Colours are methods, as above, local black and fedavg grey; lines are runs. ${words.join(", ")}.`.replace(
+      "black",
+      ui.dark ? "white" : "black",
+    ),
+    height: 420,
+    layout: { ...each[0].layout, hovermode: "closest", yaxis: { ...each[0].layout.yaxis, title: { text: drawn.axis } } },
+  };
+}
+
 /** Clients sorted by accuracy: a line a method; the left end is the worst client. */
 function sorted(run, ui) {
   const data = [];
@@ -181,7 +214,8 @@ function gains(run, m, ui) {
   const order = gain.map((_, i) => i).sort((a, b) => gain[a] - gain[b] || own[a] - own[b]);
   const x = order.map((_, i) => i + 1),
     pick = (a) => order.map((i) => a[i]),
-    ids = order.map((i) => "client " + c.client[i]);
+    ids = order.map((i) => nameOf(run, c.client[i])),
+    short = order.map((i) => (run.names && run.names.length ? nameOf(run, c.client[i]) : String(c.client[i])));
   const size = order.length > 200 ? 4 : 8,
     data = [];
   const points = (name, y, marker) => ({
@@ -243,6 +277,10 @@ function gains(run, m, ui) {
       xaxis: {
         title: { text: alone ? "clients, by what they gain" : "clients, by accuracy" },
         range: [0.2, order.length + 0.8],
+        showgrid: false,
+        ...(order.length <= NAMED
+          ? { tickvals: x, ticktext: short, tickangle: -90, tickfont: { size: order.length > 25 ? 9 : 11 } }
+          : { showticklabels: false }),
       },
       yaxis: { title: { text: "test accuracy" }, tickformat: ".0%" },
     },

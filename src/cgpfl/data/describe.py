@@ -1,0 +1,40 @@
+"""A federation in a few lines: what ``print(data)`` shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from cgpfl.data.federated import FederatedData
+
+MOST_NAMES = 5
+"""Clients whose names are listed; of more, the first ones."""
+
+
+def described(data: FederatedData) -> str:
+    """Clients, samples, shape, classes, contexts and names, without a look at the samples."""
+    about, sizes = data.about, data.train.counts
+    origin = f": {about['source']} split by {about.get('split', 'own')}" if "source" in about else ""
+    parts = {"training": data.train, "test": data.test, "validation": data.validation}
+    held = [f"{int(t.counts.sum()):,} for {name}" for name, t in parts.items() if t is not None]
+    held += [] if data.public is None else [f"{len(data.public):,} public"]
+    shape = " × ".join(map(str, data.shape))
+    lines = [
+        f"FederatedData{origin}",
+        f"clients: {data.clients:,}, with {between(sizes)} training samples each",
+        f"samples: {', '.join(held)}; inputs {shape} ({data.x.dtype}), {data.classes} classes",
+    ]
+    if data.context is not None:
+        lines.append(f"true contexts: {len(np.unique(data.context))}")
+    names = list(getattr(data, "names", ()))
+    if names:
+        more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+        lines.append(f"names: {', '.join(names[:MOST_NAMES])}{more}")
+    return "\n  ".join(lines)
+
+
+def between(counts: np.ndarray) -> str:
+    """``33 to 34``, or ``33``."""
+    return " to ".join(dict.fromkeys(f"{int(v):,}" for v in (counts.min(), counts.max())))

@@ -87,7 +87,7 @@ def test_default_folders_are_numbered_and_talk_as_asked(tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--method", "fedprxo"], "no method 'fedprxo'; there are local, fedavg, fedavg-ft, fedprox"),
+        (["--method", "fedprxo"], "no method 'fedprxo'; did you mean fedprox? there are local, fedavg, fedavg-ft"),
         (["--set", "cgpfl.prx=1"], "cgpfl: no hyper-parameter 'prx'; it has prox, personal_rate"),
         (["--set", "roundz=3"], "command line: no setting 'roundz'; there are seed, rounds"),
         (["--set", "data.client=3"], "data: no setting 'client'; there are source, split, clients"),
@@ -109,7 +109,7 @@ def test_default_folders_are_numbered_and_talk_as_asked(tmp_path):
         (["--method", "local", "--method", "local"], "'local' is there twice"),
         (["--rounds", "abc"], "Invalid value for '--rounds'"),
         (["--wat"], "No such option"),
-        (["--set", "rounds=99999999999"], "rounds = 99999999999: must be an integer >= 1 and <= 1e+09"),
+        (["--set", "rounds=99999999999"], "rounds = 99999999999: must be an integer >= 1 and <= 1,000,000,000"),
         (["--set", "model.l2=inf"], "model mlr: l2 = inf"),
         (["--set", "model.label=x"], "model: has no label"),
         (["--set", "seed=4294967296"], "seed = 4294967296"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 
+from cgpfl.report.choice import count
 from cgpfl.report.clients import clients_of
 from cgpfl.report.columns import run_table
 from cgpfl.tables import Table
@@ -120,8 +121,8 @@ def wrapped(text: str, indent: str = "") -> list[str]:
 def heading(data: dict[str, Any]) -> str:
     """One line on the federation."""
     clients = clients_of(data)
-    facts = f"{clients:,} client{'s' * (clients != 1)} of about {data['train_samples'] // clients:,} samples"
-    hidden = f", {data['true_contexts']} hidden contexts" if data["true_contexts"] else ""
+    facts = f"{count(clients, 'client')} of about {count(data['train_samples'] // clients, 'sample')}"
+    hidden = f", {count(data['true_contexts'], 'hidden context')}" if data["true_contexts"] else ""
     return f"{data.get('source', 'data')} split by {data.get('split', 'own')}: {facts}{hidden}"
 
 

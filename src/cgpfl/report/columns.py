@@ -164,7 +164,7 @@ COMPARISON = (
     Column("contexts", _found, "in use at the end, over seeds", views="page", known=True),
     Column(
         *("rounds to {target}", lambda e: number(e.facts["rounds_to_target"], ",.0f")),
-        *("first evaluated round with an accuracy of {target}, mean over seeds; –: not reached", "to target"),
+        *("first evaluated round with an accuracy of {target}, mean over seeds; –: not reached by all", "to target"),
     ),
     Column("MB", lambda e: number(e.facts["megabytes"], ",.1f"), MEGABYTES),
     Column("gradients", lambda e: number(e.facts["gradients"], ",.0f", 1e3, "k"), f"{GRADIENTS}; k: thousand", "grads"),

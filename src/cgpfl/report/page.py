@@ -14,6 +14,7 @@ from string import Template
 from typing import Any
 
 from cgpfl.errors import CgpflError
+from cgpfl.report.choice import count
 from cgpfl.report.columns import accuracy, comparison_table, curves, run_table
 from cgpfl.report.files import whole
 from cgpfl.report.read import read_run
@@ -110,9 +111,9 @@ def title(run: dict[str, Any]) -> str:
     data, seeds = run["data"], run["seeds"]
     if not data:
         return "nothing recorded yet"
-    facts = [f"{data.get('source', 'data')} split by {data.get('split', 'own')}", f"{data['clients']:,} clients"]
+    facts = [f"{data.get('source', 'data')} split by {data.get('split', 'own')}", count(data["clients"], "client")]
     if data["true_contexts"]:
-        facts.append(f"{data['true_contexts']} hidden contexts")
+        facts.append(count(data["true_contexts"], "hidden context"))
     facts.append(str(run["model"]["name"]))
     facts.append(f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds from {seeds[0]}")
     return ", ".join(facts)

@@ -36,7 +36,11 @@ def write_picture(picture: Any, path: Path) -> Path:
 def save_picture(picture: Any, folder: Path, name: str) -> list[Path]:
     """``name``.png, ``name``.svg and ``name``.pdf in ``folder``; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [write_picture(picture, folder / f"{name}{suffix}") for suffix in FORMATS]
+    files = []
+    for suffix in FORMATS:
+        files.append(write_picture(picture, folder / f"{name}{suffix}"))
+        picture.set_layout_engine("none")  # everything has its place now, and keeps it
+    return files
 
 
 def whole(axis: Any) -> None:

@@ -90,6 +90,8 @@ function traceOf(m, x, y, ui, more = {}) {
   };
 }
 
+/** Of an axis of rounds: whole ones alone, where there are few. */
+const wholeRounds = (run) => (Math.max(...run.methods.map((m) => m.history.round.at(-1) ?? 0)) <= 12 ? { dtick: 1 } : {});
 const visible = (run, ui) => run.methods.filter((m) => !ui.hidden.has(m.label));
 
 /** A metric over rounds, bytes or gradients: a line a method, with the range over seeds where there are several. */
@@ -143,8 +145,8 @@ function curves(run, ui) {
     layout: {
       hovermode: ui.x === "round" ? "x unified" : "closest",
       uirevision: ui.x + ui.y,
-      xaxis: { title: { text: over[ui.x] }, rangemode: "tozero" },
-      yaxis: { title: { text: drawn.axis }, tickformat: share ? ".0%" : "" },
+      xaxis: { title: { text: over[ui.x] }, rangemode: "tozero", ...(ui.x === "round" ? wholeRounds(run) : {}) },
+      yaxis: { title: { text: drawn.axis }, tickformat: share ? ".1~%" : "" },
     },
   };
 }
@@ -195,7 +197,7 @@ function sorted(run, ui) {
     data,
     layout: {
       xaxis: { title: { text: "clients, worst to best" }, tickformat: ".0%", range: [-0.01, 1.01] },
-      yaxis: { title: { text: "test accuracy" }, tickformat: ".0%" },
+      yaxis: { title: { text: "test accuracy" }, tickformat: ".1~%" },
     },
   };
 }
@@ -214,8 +216,7 @@ function gains(run, m, ui) {
   const order = gain.map((_, i) => i).sort((a, b) => gain[a] - gain[b] || own[a] - own[b]);
   const x = order.map((_, i) => i + 1),
     pick = (a) => order.map((i) => a[i]),
-    ids = order.map((i) => nameOf(run, c.client[i])),
-    short = order.map((i) => (run.names && run.names.length ? nameOf(run, c.client[i]) : String(c.client[i])));
+    ids = order.map((i) => nameOf(run, c.client[i]));
   const size = order.length > 200 ? 4 : 8,
     data = [];
   const points = (name, y, marker) => ({
@@ -279,10 +280,10 @@ function gains(run, m, ui) {
         range: [0.2, order.length + 0.8],
         showgrid: false,
         ...(order.length <= NAMED
-          ? { tickvals: x, ticktext: short, tickangle: -90, tickfont: { size: order.length > 25 ? 9 : 11 } }
+          ? { tickvals: x, ticktext: ids, tickangle: -90, tickfont: { size: order.length > 25 ? 9 : 11 } }
           : { showticklabels: false }),
       },
-      yaxis: { title: { text: "test accuracy" }, tickformat: ".0%" },
+      yaxis: { title: { text: "test accuracy" }, tickformat: ".1~%" },
     },
   };
 }
@@ -301,7 +302,7 @@ const column =
       ),
     layout: {
       hovermode: "x unified",
-      xaxis: { title: { text: "round" } },
+      xaxis: { title: { text: "round" }, ...wholeRounds(run) },
       yaxis: { title: { text: title }, ...more },
     },
   });
@@ -318,7 +319,7 @@ const moves = (run, ui) => ({
     ),
   layout: {
     hovermode: "x unified",
-    xaxis: { title: { text: "round" } },
+    xaxis: { title: { text: "round" }, ...wholeRounds(run) },
     yaxis: { title: { text: "clients that moved" }, rangemode: "tozero" },
   },
 });

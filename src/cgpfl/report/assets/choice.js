@@ -193,7 +193,7 @@ function differences(run, m, ui) {
 function verdict(m) {
   const notes = m.summary.notes || [],
     { sentence, groups } = m.contexts,
-    said = sentence || `${groups.length} contexts with members`,
+    said = sentence || `${groups.length} context${groups.length === 1 ? "" : "s"} with members`,
     alike = oneContext(m) ? ["There is one context, so there is no chart that compares some."] : [];
   return element(
     "div",

@@ -39,7 +39,7 @@ function contextMap(run, m, ui) {
     },
   ];
   const layout = {
-    xaxis: { title: { text: "round" }, domain: [truth ? 0.045 : 0, 1], showgrid: false },
+    xaxis: { title: { text: "round" }, ...wholeRounds(run), domain: [truth ? 0.045 : 0, 1], showgrid: false },
     yaxis: {
       title: { text: "clients, by final context" },
       anchor: truth ? "x2" : "x",

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -107,9 +107,9 @@ def show(finished: Finished | Compared, *, quiet: bool = False) -> bool:
         return show_comparison(finished) if isinstance(finished, Compared) else show_run(finished)
 
 
-def say(text: str, indent: str = "", file: TextIO | None = None) -> None:
+def say(text: str, indent: str = "") -> None:
     """Prose, in lines of at most 80 columns; what goes on in the next line is indented."""
-    print("\n".join(wrapped(text, indent)), file=file)
+    print("\n".join(wrapped(text, indent)))
 
 
 def wrapped(text: str, indent: str = "") -> list[str]:
@@ -146,7 +146,7 @@ def show_run(finished: Finished) -> bool:
     print(f"\nfigures, metrics and models: {finished.folder}")
     messages = [r.message for r in finished.results if r.message]
     for message in messages:
-        say(message, file=sys.stderr)
+        print(message, file=sys.stderr)
     return len(messages) < len(finished.results)
 
 
@@ -177,7 +177,7 @@ def show_comparison(compared: Compared) -> bool:
         say(f"{label}: {values} ({best['validation_accuracy']:.1%}, of {n} settings)", "  ")
     print(f"\ntable, figures and every run: {compared.folder}")
     for line in compared.diverged:
-        say(line, file=sys.stderr)
+        print(line, file=sys.stderr)
     return any(bad is None for runs in compared.runs.values() for bad in runs.diverged)
 
 

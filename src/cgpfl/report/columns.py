@@ -195,7 +195,8 @@ def _measured(name: str, about: Mapping[str, Any]) -> Column:
         return figure(e.facts[name], about["percent"]) + more
 
     better = "more" if about.get("higher", True) else "less"
-    said = f"{about['help']}; {better} is better" if about["help"] else f"{better} is better"
+    words = about["help"].rstrip(".")
+    said = f"{words}; {better} is better" if words else f"{better} is better"
     return Column(about["title"], cell, said)
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from cgpfl.data import FederatedData
-from cgpfl.data.describe import described
+from cgpfl.data.describe import described, facts_of
 
 
 def test_a_federation_of_ones_own():
@@ -29,3 +29,9 @@ def test_names_and_public_samples(digits):
     lines = described(named).splitlines()
     assert lines[0] == "FederatedData: digits split by rotation"
     assert lines[-1] == "  names: a, b, c, d, e and 1 more"
+
+
+def test_a_run_folder_has_the_names(digits):
+    assert facts_of(digits) == digits.summary()  # nobody has one
+    named = SimpleNamespace(names=("north", "south"), summary=lambda: {"clients": 2})
+    assert facts_of(named) == {"clients": 2, "names": ["north", "south"]}

@@ -14,7 +14,7 @@ from run_folders import make
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory, digits):
-    """A real run of two methods."""
+    """A real run."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     result = cgpfl.run("fedavg", digits, rounds=3, out=folder, progress=False)
     return result, cgpfl.Result.load(folder)
@@ -39,6 +39,7 @@ def test_models_come_back(saved, digits):
     result, again = saved
     x = digits.client(0, "test")[0]
     np.testing.assert_array_equal(again.best.personal_model(0).logits(x), result.personal_model(0).logits(x))
+    assert again.best.result() is again["fedavg"].result()  # read once
 
 
 def test_the_best_is_first_and_names_are_there(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,12 @@ def described(data: FederatedData) -> str:
         more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
         lines.append(f"names: {', '.join(names[:MOST_NAMES])}{more}")
     return "\n  ".join(lines)
+
+
+def facts_of(data: FederatedData) -> dict[str, Any]:
+    """The facts of the data for a run folder, with the clients' names where they have some."""
+    names = getattr(data, "names", ())
+    return data.summary() | ({"names": list(names)} if names else {})
 
 
 def between(counts: np.ndarray) -> str:

@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 
 from cgpfl.data import FederatedData
+from cgpfl.data.describe import facts_of
 from cgpfl.errors import CgpflError
 from cgpfl.experiment import artifacts
 from cgpfl.experiment.checkpoint import MethodFolder
@@ -118,7 +119,7 @@ def summarise(results: Sequence[Outcome]) -> dict[str, Any]:
         "methods": {
             r.label: finite(r.summary | {"notes": [*r.summary["notes"], *against(r, results)]}) for r in results
         },
-        "data": data.summary(),
+        "data": facts_of(data),
         "model": {"name": type(results[0].model).__name__.lower(), **results[0].model.settings()},
         "seed": results[0].seed,
         **({"metrics": {name: METRICS[name].about() for name in measured}} if measured else {}),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cgpfl.experiment.result import PersonalModel, Result
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SavedMethod:
     """One method of a saved run."""
 
@@ -48,14 +48,18 @@ class SavedMethod:
         return self._rows(self.of.clients)
 
     def result(self) -> Result:
-        """Everything, with its models: the federation is built again, and must be the one it was."""
-        from cgpfl.experiment.reload import load_result
-
-        return load_result(self.of.folder, self.label)
+        """Everything, with its models: the federation is built again, once, and must be the one it was."""
+        return self._result
 
     def personal_model(self, i: int) -> PersonalModel:
         """The model client ``i`` uses."""
         return self.result().personal_model(i)
+
+    @cached_property
+    def _result(self) -> Result:
+        from cgpfl.experiment.reload import load_result
+
+        return load_result(self.of.folder, self.label)
 
     def _rows(self, frame: pd.DataFrame) -> pd.DataFrame:
         return frame[frame["method"] == self.label].drop(columns="method").reset_index(drop=True)
@@ -64,7 +68,7 @@ class SavedMethod:
         return f"<{self.label} in {self.of.folder}: accuracy {self.accuracy:.1%}>"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Saved(Mapping[str, SavedMethod]):
     """What a run or a comparison left in its folder; its methods by label, best first."""
 
@@ -129,11 +133,14 @@ class Saved(Mapping[str, SavedMethod]):
         return self.shown().latex()
 
     def __getitem__(self, label: str) -> SavedMethod:
-        methods = self.summary["methods"]
-        if label not in methods:
-            there = f"{did_you_mean(label, methods)}it has {', '.join(methods)}"
+        if label not in self._methods:
+            there = f"{did_you_mean(label, self._methods)}it has {', '.join(self._methods)}"
             raise CgpflError(f"run {self.folder}: no method {label!r}; {there}")
-        return SavedMethod(label, methods[label], self)
+        return self._methods[label]
+
+    @cached_property
+    def _methods(self) -> dict[str, SavedMethod]:
+        return {label: SavedMethod(label, facts, self) for label, facts in self.summary["methods"].items()}
 
     def __contains__(self, label: object) -> bool:
         return label in self.summary["methods"]

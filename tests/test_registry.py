@@ -15,7 +15,9 @@ def test_ours_by_name_and_anybodys_by_path():
 
 
 def test_an_unknown_name_says_what_there_is():
-    with pytest.raises(CgpflError, match=r"no method 'fedavgg'; there are local, fedavg, .*package.module:Name"):
+    with pytest.raises(
+        CgpflError, match=r"'fedavgg'; did you mean fedavg\? there are local, fedavg, .*package.module:Name"
+    ):
         get_method("fedavgg")
 
 

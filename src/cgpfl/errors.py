@@ -1,5 +1,9 @@
 """Errors a user can act on."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 
 class CgpflError(ValueError):
     """Bad input. The message is one line: what is wrong, where, and what is allowed.
@@ -10,3 +14,11 @@ class CgpflError(ValueError):
 
 class LostError(CgpflError):
     """Another process of the run is gone, or cannot be reached."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``did you mean NAME? `` where a known name is near; nothing where none is."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
+    return f"did you mean {near[0]}? " if near else ""

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, dataclass_transform
 import jax
 import numpy as np
 
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, did_you_mean
 from cgpfl.registry import Registry, path_of
 
 T = TypeVar("T")
@@ -188,6 +188,11 @@ def _must_be_given(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
+def _written(bound: float) -> str:
+    """A bound, as people write it: 4,294,967,295, 0.01."""
+    return f"{int(bound):,}" if float(bound).is_integer() else f"{bound:g}"
+
+
 def allowed(field: dataclasses.Field[Any]) -> str:
     """The allowed values of a hyper-parameter, in words."""
     about = field.metadata
@@ -200,7 +205,7 @@ def allowed(field: dataclasses.Field[Any]) -> str:
     elif about["kind"] in (int, float):
         number = "an integer" if about["kind"] is int else "a number"
         bounds = [
-            f"{sign} {about[key]:g}"
+            f"{sign} {_written(about[key])}"
             for sign, key in ((">", "above"), (">=", "low"), ("<=", "high"))
             if about[key] is not None
         ]
@@ -230,7 +235,7 @@ def from_values(cls: type[T], values: Any, where: str) -> T:
     known = {n: f for n, f in hyper_parameters(cls).items() if f.metadata}
     for name in values:
         if name not in known:
-            raise CgpflError(f"{where}: no setting {name!r}; there are {', '.join(known)}")
+            raise CgpflError(f"{where}: no setting {name!r}; {did_you_mean(name, known)}there are {', '.join(known)}")
     made = cls(**{n: plain(v, known[n], f"{where}: {n}") for n, v in values.items()})
     validate(made, where)
     return made
@@ -249,7 +254,10 @@ def replace(method: T, settings: dict[str, Any], label: str | None = None) -> T:
     for name, value in settings.items():
         field, _, rest = name.partition(".")
         if field not in known or (rest and not is_component(known[field])):
-            raise CgpflError(f"{label}: no hyper-parameter {name!r}; it has {', '.join(nested_parameters(method))}")
+            there = nested_parameters(method)
+            raise CgpflError(
+                f"{label}: no hyper-parameter {name!r}; {did_you_mean(name, there)}it has {', '.join(there)}"
+            )
         if rest:
             inner.setdefault(field, {})[rest] = value
         elif is_component(known[field]) and isinstance(value, dict) and "name" not in value:

@@ -18,7 +18,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, did_you_mean
 
 
 class Registry(Mapping[str, Any]):
@@ -63,7 +63,8 @@ class Registry(Mapping[str, Any]):
             return imported(name, self.kind)
         if name not in self.ours and name not in self.installed():
             raise CgpflError(
-                f"no {self.kind} {name!r}; there are {', '.join(self)}, or package.module:Name for one of your own"
+                f"no {self.kind} {name!r}; {did_you_mean(name, self)}there are {', '.join(self)}, "
+                "or package.module:Name for one of your own"
             )
         try:
             return self[name]

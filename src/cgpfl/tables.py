@@ -1,15 +1,36 @@
-"""A table of text, and the three ways to show it: on a terminal, as Markdown, as HTML."""
+"""A table of text, and the ways to show it: on a terminal, as Markdown, LaTeX, HTML; numbers as people write them."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+LATEX = {
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"±": r"$\pm$", "≈": r"$\approx$", "−": "$-$", "–": "--", "×": r"$\times$", "‖": r"$\|$", "²": "$^2$"},
+    **{"<": "$<$", ">": "$>$", "≥": r"$\geq$", "≤": r"$\leq$", "→": r"$\to$", "†": r"\dag{}"},
+    **{"λ": r"$\lambda$", "μ": r"$\mu$", "η": r"$\eta$", "β": r"$\beta$", "ρ": r"$\rho$", "θ": r"$\theta$"},
+}
+"""What LaTeX writes otherwise, with no package."""
+
+
+def latex(text: str) -> str:
+    """A text as LaTeX: nothing in it is a command."""
+    return "".join(LATEX.get(c, c) for c in text)
+
+
+def three_digits(value: float) -> str:
+    """A number to three digits, as people write it: 0.042, 43.3, 1,760."""
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:.10f}".rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True)
@@ -57,6 +78,25 @@ class Table:
         above, below = ([f"**{self.title}**", ""] if self.title else []), (["", self.note] if self.note else [])
         return "\n".join([*above, head, rule, *body, *below]) + "\n"
 
+    def legend(self) -> list[str]:
+        """What each column means, a line each."""
+        pairs = zip(self.columns, self.help, strict=False)
+        return [f"{name}: {text}" if name else text for name, text in pairs if text]
+
+    def latex(self) -> str:
+        """As LaTeX's own ``tabular``, which needs no package; title and note are comments."""
+        strong = self._strong()
+        head = " & ".join(latex(name) for name in self.columns)
+        rows = [
+            " & ".join(f"\\textbf{{{latex(v)}}}" if (r, c) in strong and v else latex(v) for c, v in enumerate(row))
+            for r, row in enumerate(self.rows)
+        ]
+        places = "".join("l" if c in self.left else "r" for c in range(len(self.columns)))
+        above, below = ([f"% {text}" for text in part.splitlines()] for part in (self.title, self.note))
+        body = [f"{row} \\\\" for row in rows]
+        lines = [f"\\begin{{tabular}}{{{places}}}", r"\hline", f"{head} \\\\", r"\hline", *body, r"\hline"]
+        return "\n".join([*above, *lines, r"\end{tabular}", *below]) + "\n"
+
     def html(self, cell: Callable[[int, int, str], tuple[str, str]] | None = None, words: bool = False) -> str:
         """As HTML, without the note; every text is escaped here.
 
@@ -88,3 +128,9 @@ class Table:
 
     def _strong(self) -> set[tuple[int, int]]:
         return {(r, c) for r, c in self.strong}
+
+
+def origin(data: Mapping[str, Any]) -> str:
+    """Where a federation's samples come from, by a summary's facts: ``digits split by rotation``, or ``shops.csv``."""
+    source, split = str(data.get("source", "data")), str(data.get("split", "own"))
+    return source if split == "own" else f"{source} split by {split}"

@@ -36,7 +36,8 @@ def made(tmp_path_factory):
 
 def test_a_battery_leaves_its_files(made):
     out, battery, told = made
-    names = ["battery.json", "battery.csv", "regrets.csv", "contexts.csv", "BATTERY.md", "battery.png", "battery.svg"]
+    names = ["battery.json", "battery.csv", "regrets.csv", "contexts.csv", "BATTERY.md"]
+    names += [f"battery.{kind}" for kind in ("png", "svg", "pdf")]
     assert sorted(p.name for p in out.iterdir()) == sorted([*names, "cells"])
     cells = sorted(str(p.relative_to(out / "cells")) for p in out.glob("cells/*/*"))
     assert cells == [f"{p}/{m}.0-1.json" for p in SMALL for m in ("fedavg", "local")]

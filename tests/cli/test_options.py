@@ -5,9 +5,10 @@ import inspect
 import pytest
 from typer.main import get_command
 
-from cgpfl.algorithms import hyper_parameters
+from cgpfl.algorithms import METHODS, hyper_parameters
 from cgpfl.cli import app
 from cgpfl.cli.options import SETTINGS, SEVERAL
+from cgpfl.cli.runs import nested
 from cgpfl.engine import Settings
 from cgpfl.experiment.config import from_dict
 
@@ -45,3 +46,13 @@ def test_toml_knows_them_all():
     values |= {"sampler": "by-size", "outgoing": ["clip"], "mean": "weighted", "metrics": ["accuracy"]}
     experiment = from_dict(values, "test")
     assert (experiment.sampler.name, [o.name for o in experiment.outgoing]) == ("by-size", ["clip"])
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_methods_are_spelled_either_way(command):
+    """``--method`` and ``--methods``, with commas or one by one; all is every one."""
+    option = next(p for p in get_command(app).commands[command].params if p.name == "method")
+    assert set(option.opts) == {"--method", "--methods"}
+    listed = nested(None, {}, ["local, fedavg", "ditto"], (), None)["method"]
+    assert [m["name"] for m in listed] == ["local", "fedavg", "ditto"]
+    assert len(nested(None, {}, ["all"], (), None)["method"]) == len(METHODS)

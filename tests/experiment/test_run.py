@@ -80,11 +80,9 @@ def test_save_is_a_run_folder(result, tmp_path):
     metrics = pd.read_parquet(folder / "metrics.parquet")
     assert len(metrics) == 7 * 8
     assert metrics["correct"].sum() == result.clients["correct"].sum()
-    assert {p.name for p in (folder / "figures").iterdir()} == {
-        "accuracy.png",
-        "contexts-cgpfl.png",
-        "choosing-k-cgpfl.png",
-    }
+    figures = {p.name for p in (folder / "figures").iterdir()}
+    names = ("accuracy", "contexts-cgpfl", "choosing-k-cgpfl")
+    assert figures == {f"{name}{suffix}" for name in names for suffix in (".png", ".svg", ".pdf")}
     with pytest.raises(CgpflError, match="exists already"):
         result.save(folder)
 

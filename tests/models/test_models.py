@@ -155,7 +155,7 @@ def test_flax_modules_and_pairs():
 @pytest.mark.parametrize(
     ("given", "settings", "message"),
     [
-        ("mrl", {}, "no model 'mrl'; there are mlr, dnn, cnn"),
+        ("mrl", {}, r"no model 'mrl'; did you mean mlr\? there are mlr, dnn, cnn"),
         ("dnn", {"hiden": 3}, "model dnn: no setting 'hiden'; it has l2, hidden"),
         ("dnn", {"hidden": 0}, "hidden = 0: must be a positive integer"),
         ("mlr", {"l2": -1.0}, "l2 = -1.0: must be a number >= 0"),

@@ -66,8 +66,8 @@ def make(part, tmp_path, given, **more):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Only what is said of the runs: nothing is drawn into files."""
-    monkeypatch.setattr(figures, "save", lambda *_: None)
-    monkeypatch.setattr(heur, "save", lambda *_: None)
+    monkeypatch.setattr(figures, "save_picture", lambda *_: None)
+    monkeypatch.setattr(heur, "save_picture", lambda *_: None)
     monkeypatch.setattr(figures, "_draw_curves", lambda plan: None)
     monkeypatch.setattr(figures, "_draw_k", lambda plan: None)
 
@@ -130,7 +130,8 @@ def test_accuracy_over_k(tmp_path):
     assert list(facts[0]) == ["setting", "reading", "K", "accuracy_%", "std"]
     assert "Every K has the rates chosen for CGPFL-Heur" in made.text[0]
     assert {p.name for p in (tmp_path / "figure-k").iterdir()} == {
-        *("accuracy-over-k.csv", "accuracy-over-k.png", "accuracy-over-k.svg", "curves.png", "curves.svg"),
+        "accuracy-over-k.csv",
+        *(f"{name}.{kind}" for name in ("accuracy-over-k", "curves") for kind in ("png", "svg", "pdf")),
     }
 
 

@@ -106,7 +106,7 @@ def complete(out, sections):
     for part in sections:
         folder = out / part.name
         assert sorted(f.name for f in part.figures) == sorted(PICTURES[part.name])
-        for kind, head in (("png", b"\x89PNG\r\n\x1a\n"), ("svg", b"<?xml")):
+        for kind, head in (("png", b"\x89PNG\r\n\x1a\n"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
             assert {p.stem for p in folder.glob(f"*.{kind}")} == set(PICTURES[part.name])
             assert all(p.read_bytes().startswith(head) for p in folder.glob(f"*.{kind}"))
         assert (folder / f"{part.name}.md").read_text(encoding="utf-8").startswith(f"# {part.title}\n")

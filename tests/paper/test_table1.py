@@ -69,7 +69,7 @@ def test_both_readings_stand_beside_the_published_number(tmp_path):
     assert heur["tuned"]["diverged"] == "0"
     local = next(f for f in facts if f["method"] == "local")
     assert local["published"] == local["difference"] == ""
-    files = {"table1.csv", "tuning.csv", "table1.png", "table1.svg"}
+    files = {"table1.csv", "tuning.csv", "table1.png", "table1.svg", "table1.pdf"}
     assert {p.name for p in (tmp_path / "table1").iterdir()} == files
 
 

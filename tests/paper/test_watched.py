@@ -75,8 +75,8 @@ def watch(monkeypatch, sets):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Only what is said of the runs: nothing is drawn into files."""
-    monkeypatch.setattr(room, "save", lambda *_: None)
-    monkeypatch.setattr(bounds, "save", lambda *_: None)
+    monkeypatch.setattr(room, "save_picture", lambda *_: None)
+    monkeypatch.setattr(bounds, "save_picture", lambda *_: None)
 
 
 def where(tmp_path, **more):
@@ -194,7 +194,7 @@ def test_the_cost_of_kmeans(tmp_path, watch, undrawn, iterations, verdict):
 def test_a_legend_names_every_line_once(tmp_path, watch, monkeypatch):
     named = []
     monkeypatch.setattr(
-        room, "save", lambda picture, *_: named.append([t.get_text() for t in picture.legends[0].texts])
+        room, "save_picture", lambda picture, *_: named.append([t.get_text() for t in picture.legends[0].texts])
     )
     FIGURE_KMEANS.make(where(tmp_path))
     assert named == [["server, CGPFL (K=4)", "server, CGPFL-Heur", "all clients"]]

@@ -137,7 +137,68 @@ def test_several_runs_stand_side_by_side(opened, run_folder, tmp_path):
     assert page.evaluate(colour, "curves/small") == page.evaluate(colour, "curves/other")
     chips = [chip.strip() for chip in page.locator("#filter label").all_text_contents()]
     assert chips == [*METHODS, "ditto"]
+    together = page.evaluate(f"({LINES})('overlay/all').map(t => [t.name, t.line.dash])")  # and on common axes
+    first, second = [[m, "solid"] for m in METHODS], [[m, "dash"] for m in ("local", "ditto", "cgpfl")]
+    assert together == first + second
+    said = page.locator("[data-key='overlay/all'] .say").text_content()
+    assert "Solid: small, dashes: other." in said
+    assert page.locator("#table dl.words").count() == 1  # columns are explained once
     keep(page, "report-two-runs")
+
+
+def name_clients(folder, names):
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["data"]["names"] = names
+    (folder / "summary.json").write_text(json.dumps(summary))
+
+
+TICKS = "document.querySelector(`[data-key='gains/run'] .chart`)._fullLayout.xaxis.ticktext"
+
+
+def test_clients_have_their_names(opened, tmp_path):
+    folder = make(tmp_path / "run", clients=3, methods=("local", "cgpfl"))
+    page = opened(write_report([folder], tmp_path / "plain.html"))
+    draw_all(page)
+    assert sorted(page.evaluate(TICKS)) == ["client 0", "client 1", "client 2"]
+    name_clients(folder, ["north", "south <b>", "west"])
+    page = opened(write_report([folder], tmp_path / "named.html"))
+    draw_all(page)
+    assert sorted(page.evaluate(TICKS)) == ["north", "south <b>", "west"]
+    told = page.evaluate("document.querySelector(`[data-key='map/run'] .chart`).data[0].customdata.map(row => row[0])")
+    assert sorted(told) == ["north", "south <b>", "west"]
+
+
+def test_one_context_has_nothing_to_compare(opened, tmp_path):
+    page = opened(write_report([make(tmp_path / "run", clients=6, rounds=(1, 2, 3), k=1)], tmp_path / "report.html"))
+    keys = page.evaluate("[...panels.keys()].map(k => k.split('/')[0])")
+    assert not {"map", "q", "distances", "moved"} & set(keys)
+    draw_all(page)
+    assert "There is one context" in page.locator("[data-key='found/run']").text_content()
+
+
+def test_axes_of_contexts_and_the_slider_are_labelled(opened, report):
+    page = opened(report)
+    draw_all(page)
+    title = "key => document.querySelector(`[data-key='${key}/small'] .chart`)._fullLayout.yaxis.title.text"
+    for key in ("map", "k", "labels", "projection", "distances", "q"):
+        assert page.evaluate(title, key), key
+    slider = page.locator("[data-key='q/small'] label")
+    assert slider.text_content().startswith("up to round ")
+    page.locator("[data-key='q/small'] input").fill("7")
+    assert page.locator("[data-key='q/small'] output").text_content() == "8"
+    assert page.locator("[data-key='q/small'] .say").text_content().startswith("Rounds 7 to 8:")
+
+
+def test_a_table_says_that_it_scrolls(opened, report):
+    hint = "#table .hint.more"
+    assert not opened(report).locator(hint).is_visible()
+    assert opened(report, width=390).locator(hint).is_visible()
+
+
+def test_every_column_is_explained_where_it_stands(opened, report):
+    page = opened(report)
+    columns = page.locator("#table th").all_text_contents()
+    assert page.locator("#table dl.words dt").all_text_contents() == columns[1:]
 
 
 def test_gains_are_of_the_same_client(opened, tmp_path):

@@ -111,7 +111,7 @@ def test_labels_that_look_like_numbers_or_nothing(tmp_path):
     folder = make(tmp_path / "run", methods=labels)
     assert [m["history"]["round"] for m in read_run(folder)["methods"]] == [[1, 2]] * 3
     assert sorted(set(read_history(folder)["method"])) == sorted(labels)
-    assert [path.name for path in draw(folder)] == ["accuracy.png"]
+    assert [path.name for path in draw(folder)] == ["accuracy.png", "accuracy.svg", "accuracy.pdf"]
 
 
 def event(kind, method="", round_=0, **values):

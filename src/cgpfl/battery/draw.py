@@ -8,22 +8,19 @@ import numpy as np
 
 from cgpfl.battery.regret import CLOSE, Regrets
 from cgpfl.report.figures import COLOURS
+from cgpfl.report.pictures import blank, save_picture
 
 MOST = 50.0
 """Points at which the colours end."""
 
 
 def draw(r: Regrets, folder: Path) -> None:
-    """battery.png and battery.svg: methods × problems, least mean regret on top, each method's worst framed."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    """battery.png, .svg and .pdf: methods × problems, least mean regret on top, each method's worst framed."""
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
-    from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
     m, p = r.regret.shape
-    picture = Figure(figsize=(max(4.8, 2.6 + 0.42 * (p + 2)), 2.1 + 0.27 * m), layout="constrained")
-    FigureCanvasAgg(picture)
+    picture = blank((max(4.8, 2.6 + 0.42 * (p + 2)), 2.1 + 0.27 * m))
     ax = picture.add_subplot()
     # The mean is a column of its own, a gap before the problems.
     columns = np.concatenate([r.mean[:, None], np.full((m, 1), np.nan), r.regret], axis=1)
@@ -51,6 +48,4 @@ def draw(r: Regrets, folder: Path) -> None:
     marks = f"bold: at most {CLOSE:g}; framed: the method's worst"
     marks += "; †: a run diverged" if r.diverged.any() else ""
     bar.set_label(f"regret: points of accuracy behind the best method of the problem\n{marks}", fontsize=8)
-    picture.savefig(folder / "battery.png", dpi=150)
-    with mpl.rc_context({"svg.hashsalt": "cgpfl"}):  # the same picture gives the same file
-        picture.savefig(folder / "battery.svg", metadata={"Date": None})
+    save_picture(picture, folder, "battery")

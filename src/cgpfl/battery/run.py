@@ -3,7 +3,7 @@
 battery.json         what was asked for: seeds, rounds, quick
 cells/PROBLEM/*.json a file each problem and method, kept: a battery that was stopped goes on with the others
 battery.csv          every run; regrets.csv, contexts.csv: the tables' numbers
-BATTERY.md           the tables; battery.png, battery.svg: the picture
+BATTERY.md           the tables; battery.png, .svg, .pdf: the picture
 """
 
 from __future__ import annotations

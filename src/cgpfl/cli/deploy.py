@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cgpfl.cli.app import app, page
-from cgpfl.cli.options import experiment_options
+from cgpfl.cli.options import Methods, experiment_options
 from cgpfl.cli.runs import Assignments, Config, free_folder, nested
 from cgpfl.errors import CgpflError, LostError
 
@@ -18,7 +18,6 @@ app.add_typer(deploy_app, name="deploy")
 
 App = Annotated[Path, typer.Argument(metavar="APP", help="An app's folder, written by: cgpfl deploy init.")]
 Out = Annotated[Path | None, typer.Option(help="Run folder; a run that stopped there goes on.")]
-Methods = Annotated[list[str] | None, typer.Option(help="Method to run; repeat for several.")]
 DEMO = ("local", "fedavg", "cgpfl-heur")
 TRIAL = {
     "data": {"clients": 4, "contexts": 2, "share": 0.1},

@@ -16,17 +16,19 @@ app.add_typer(data_app, name="data")
 def methods(name: Annotated[str | None, typer.Argument(help="Show this method's hyper-parameters.")] = None) -> None:
     """List the methods, or the hyper-parameters of one."""
     from cgpfl.algorithms import METHODS, allowed, describe, get_method
-    from cgpfl.cli.terminal import table
+    from cgpfl.cli.terminal import say, table
     from cgpfl.hyperparameters import nested_parameters, value_of
 
     if name is None:
         found = {label: get_method(label) for label in METHODS}
         rows = [(label, METHODS.origin(label), m.citation, describe(m)) for label, m in found.items()]
         table(["method", "from", "paper", "what it does"], rows)
-        typer.echo("Your own: package.module:Name, wherever a method is named; cgpfl new method NAME writes one.")
+        say("Your own: package.module:Name, wherever a method is named; cgpfl new method NAME writes one.")
         return
     method = get_method(name)
-    typer.echo(f"{describe(method)}\n{method.citation}\n\nWhen to use it: {method.when}\n")
+    for text in (f"{describe(method)}.", method.citation, f"When to use it: {method.when}"):
+        say(text)
+    print()
     fields = nested_parameters(method).items()
     facts = [(key, _short(value_of(method, key)), allowed(f), f.metadata["meaning"]) for key, f in fields]
     table(["hyper-parameter", "default", "allowed", "meaning"], facts)
@@ -35,12 +37,12 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show this method's 
 @app.command()
 def metrics() -> None:
     """List what can be measured of clients' models (run --metrics, metrics = [...])."""
-    from cgpfl.cli.terminal import table
+    from cgpfl.cli.terminal import say, table
     from cgpfl.metrics import METRICS
 
     rows = [(m.name, "more" if m.higher else "less", m.help) for m in METRICS.values()]
     table(["metric", "better", "what it is"], rows)
-    typer.echo("Yours: package.module:Name, a function of (outputs [B, classes], labels [B]) with a value a sample.")
+    say("Yours: package.module:Name, a function of (outputs [B, classes], labels [B]) with a value a sample.")
 
 
 def _short(value: object) -> str:
@@ -50,21 +52,22 @@ def _short(value: object) -> str:
 @data_app.command("list")
 def data_list() -> None:
     """List data sets, federations and splits."""
-    from cgpfl.cli.terminal import table
+    from cgpfl.cli.terminal import say, table
     from cgpfl.data import SOURCES, SPLITS, is_here
     from cgpfl.data.federations import FEDERATIONS
 
     sets = [(name, "yes" if is_here(name) else "no", what) for name, what in SOURCES.items()]
-    own = ("FILE.npz", "", "your arrays x, y and, for split own, client")
+    own = ("FILE.npz", "", "your arrays x, y and, where there are any, client")
     table(["data", "here", "what it is"], [*sets, own])
     real = [
         (name, "yes" if f.here else "no", f"{f.card.clients:,}", f"{f.card.samples:,}", f.card.what)
         for name, f in FEDERATIONS.items()
     ]
     table(["with clients of its own", "here", "clients", "samples", "what it is"], real)
-    typer.echo("Where one comes from, its licence, who its clients are: cgpfl data card NAME")
+    say("Where one comes from, its licence, who its clients are: cgpfl data card NAME")
     if any(row[1] == "no" for row in [*sets, *real]):
-        typer.echo("Sets that are not here are fetched when first used, or by: cgpfl data get NAME\n")
+        say("Sets that are not here are fetched when first used, or by: cgpfl data get NAME")
+        print()
     table(["split", "what it does"], list(SPLITS.items()))
 
 

@@ -75,6 +75,17 @@ OPTIONS: dict[str, Any] = {
 }
 
 
+Methods = Annotated[
+    list[str] | None,
+    typer.Option("--method", "--methods", metavar="NAMES", help="Methods, as a,b or one by one; all: every one."),
+]
+
+
+def named(methods: list[str]) -> list[str]:
+    """The names of ``--method a,b --method c``."""
+    return [name.strip() for given in methods for name in given.split(",")]
+
+
 def experiment_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command these options, but for those it has itself; what was given comes as its argument ``flags``."""
     own = inspect.signature(command).parameters

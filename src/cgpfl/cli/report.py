@@ -41,20 +41,27 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="File to write (default: report.html in RUN; of several: runs/report.html).")
     ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(help="Also a folder for a paper: all runs' curves on common axes, and their tables as LaTeX."),
+    ] = None,
 ) -> None:
-    """Make one HTML page of a run, finished or not, or of several side by side.
+    """Make one HTML page of a run, finished or not, or of several: on common axes, and side by side.
 
     It opens from disk, needs no network and holds everything: send it to anyone.
 
     [dim]cgpfl report runs/digits-rotation-1[/dim]
 
-    [dim]cgpfl report runs/digits-rotation-1 runs/digits-labels-1 --out both.html[/dim]
+    [dim]cgpfl report runs/digits-rotation-1 runs/digits-labels-1 --out both.html --figures both[/dim]
     """
+    from cgpfl.report.overlay import write_overlay
     from cgpfl.report.page import write_report
 
     runs = _each_once(runs)
     default = runs[0] / "report.html" if len(runs) == 1 else Path("runs/report.html")
     typer.echo(write_report(runs, out or default))
+    for file in [] if figures is None else write_overlay(runs, figures):
+        typer.echo(file)
 
 
 @app.command()

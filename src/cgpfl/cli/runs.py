@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cgpfl.cli.app import Quiet, Verbose, app, go, one_of
-from cgpfl.cli.options import experiment_options
+from cgpfl.cli.options import Methods, experiment_options, named
 from cgpfl.errors import CgpflError
 
 Config = Annotated[Path | None, typer.Argument(help="A TOML configuration; flags override it.")]
@@ -37,7 +37,7 @@ Track = Annotated[
 def run(
     flags: dict[str, Any],
     config: Config = None,
-    method: Annotated[list[str] | None, typer.Option(help="Method to run; repeat for several.")] = None,
+    method: Methods = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to create (default: runs/DATA-SPLIT-n).")] = None,
     settings: Assignments = None,
     coordinator: Coordinator = None,
@@ -51,7 +51,7 @@ def run(
 
     Without arguments: digits, 40 clients, 4 hidden rotation contexts, six methods.
 
-    [dim]cgpfl run --split labels --method local --method cgpfl-heur --seed 3[/dim]
+    [dim]cgpfl run --split labels --methods local,cgpfl-heur --seed 3[/dim]
 
     [dim]cgpfl run --rounds 100 --set cgpfl.prox=5 --set participation=0.5[/dim]
 
@@ -59,16 +59,18 @@ def run(
     """
     from cgpfl.experiment.config import DEFAULT_METHODS, from_dict
     from cgpfl.experiment.experiment import run_experiment
+    from cgpfl.experiment.lines import pointing
 
     wanted = _spread(flags.get("devices"), coordinator, processes, process_id)
     if coordinator is not None and out is None:
         raise CgpflError("--coordinator: needs --out, a folder that all processes see")
     flags |= {} if wanted is None else {"devices": wanted}
-    values = nested(config, flags, method, DEFAULT_METHODS, settings)
-    experiment = from_dict(values, str(config) if config is not None else "command line")
-    folder = out or free_folder(experiment.data.source, experiment.data.chosen_split)
-    listening = _callbacks(track, verbose)
-    go(lambda tell: run_experiment(experiment, folder, tell, listening), folder, quiet=quiet, verbose=verbose)
+    with pointing(config):
+        values = nested(config, flags, method, DEFAULT_METHODS, settings)
+        experiment = from_dict(values, str(config) if config is not None else "command line")
+        folder = out or free_folder(experiment.data.source, experiment.data.chosen_split)
+        listening = _callbacks(track, verbose)
+        go(lambda tell: run_experiment(experiment, folder, tell, listening), folder, quiet=quiet, verbose=verbose)
 
 
 @app.command()
@@ -76,7 +78,7 @@ def run(
 def compare(
     flags: dict[str, Any],
     config: Config = None,
-    methods: Annotated[str | None, typer.Option(help="all, or names separated by commas.")] = None,
+    method: Methods = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of every method (default: 3).")] = None,
     target: Annotated[
         float | None, typer.Option(help="Accuracy whose first round is noted (default: local training's last).")
@@ -99,6 +101,7 @@ def compare(
     [dim]cgpfl compare --methods ditto,ifca,cgpfl-heur --split labels --seeds 5 --tune[/dim]
     """
     from cgpfl.experiment.compare import chosen, from_config, run_comparison
+    from cgpfl.experiment.lines import pointing
 
     if budget is not None and not tune:
         raise CgpflError("--budget: only goes with --tune")
@@ -106,21 +109,21 @@ def compare(
         raise CgpflError(f"--budget {budget}: must be at least 2")
     wanted = _spread(flags.get("devices"), None, None, None)
     flags |= {} if wanted is None else {"devices": wanted}
-    names = None if methods is None else chosen([name.strip() for name in methods.split(",")])
-    values = nested(config, flags, names, chosen(["all"]), settings)
+    values = nested(config, flags, method, chosen(["all"]), settings)
     section = values.setdefault("compare", {})
     given = {"seeds": seeds, "target": target, "tune": (8 if budget is None else budget) if tune else None}
     if isinstance(section, dict):
         section.update({k: v for k, v in given.items() if v is not None})
-    experiment, comparing = from_config(values, str(config) if config is not None else "command line")
-    folder = out or free_folder(experiment.data.source, experiment.data.chosen_split, "compare-")
-    listening = _callbacks(track, verbose)
-    go(
-        lambda tell: run_comparison(experiment, comparing, folder, tell, listening),
-        folder,
-        quiet=quiet,
-        verbose=verbose,
-    )
+    with pointing(config):
+        experiment, comparing = from_config(values, str(config) if config is not None else "command line")
+        folder = out or free_folder(experiment.data.source, experiment.data.chosen_split, "compare-")
+        listening = _callbacks(track, verbose)
+        go(
+            lambda tell: run_comparison(experiment, comparing, folder, tell, listening),
+            folder,
+            quiet=quiet,
+            verbose=verbose,
+        )
 
 
 @app.command()
@@ -142,13 +145,15 @@ def resume(
     """
     from cgpfl.experiment.compare import is_comparison, resume_comparison
     from cgpfl.experiment.experiment import resume_experiment
+    from cgpfl.experiment.lines import pointing
 
     again: Any = resume_comparison if is_comparison(folder) else resume_experiment
     if is_comparison(folder) and any(flag is not None for flag in (coordinator, processes, process_id)):
         raise CgpflError("--coordinator: a comparison runs in one process")
     wanted = _spread(devices, coordinator, processes, process_id)
     listening = _callbacks(track, verbose)
-    go(lambda tell: again(folder, tell, wanted, listening), folder, quiet=quiet, verbose=verbose)
+    with pointing(folder / "config.toml"):
+        go(lambda tell: again(folder, tell, wanted, listening), folder, quiet=quiet, verbose=verbose)
 
 
 def _callbacks(track: list[str] | None, verbose: bool) -> list[Any]:
@@ -181,11 +186,12 @@ def _spread(
 def nested(
     config: Path | dict[str, Any] | None,
     flags: dict[str, Any],
-    methods: Any,
+    methods: list[str] | None,
     default: Any,
     settings: list[str] | None,
 ) -> dict[str, Any]:
     """The nested values of an experiment: the configuration's, then the flags', then --set's."""
+    from cgpfl.experiment.compare import chosen
     from cgpfl.experiment.config import apply_setting, read_toml
 
     values: dict[str, Any] = read_toml(config) if isinstance(config, Path) else deepcopy(config or {})
@@ -198,7 +204,8 @@ def nested(
         section, key = places.get(flag, ("", flag))
         (values[section] if section else values)[key] = value
     if methods is not None or "method" not in values:
-        values["method"] = [{"name": name} for name in (default if methods is None else methods)]
+        names = default if methods is None else chosen(named(methods))
+        values["method"] = [{"name": name} for name in names]
     if not isinstance(values["method"], list):
         raise CgpflError(f"{config}: method: must be sections [[method]], got {values['method']!r}")
     for setting in settings or []:

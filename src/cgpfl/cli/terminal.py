@@ -6,15 +6,17 @@ import io
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from cgpfl.report.choice import count
+from cgpfl.report.clients import clients_of
 from cgpfl.report.columns import run_table
-from cgpfl.tables import Table
+from cgpfl.tables import Table, origin
 
 if TYPE_CHECKING:
     from cgpfl.experiment.compared import Compared
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from cgpfl.experiment.experiment import Finished
     from cgpfl.experiment.run import Progress
     from cgpfl.paper import Made
+
+
+WIDTH = 80
+"""Columns of prose."""
 
 
 def console() -> Console:
@@ -42,43 +48,9 @@ def progress(began: float | None = None, *, quiet: bool = False) -> Iterator[Cal
 
     ``began``: when, on the monotonic clock, whatever comes before a method's first round was started.
     """
-    last, waited = time.monotonic() if began is None else began, dict[str, float]()
+    from cgpfl.experiment.progress import shown_progress
 
-    def facts(p: Progress) -> str:
-        nonlocal last
-        now = time.monotonic()
-        wait, last = waited.setdefault(p.label, now - last), now
-        return _facts(p, wait)
-
-    if quiet:
-        yield lambda p: None
-    elif sys.stdout.isatty():
-        with _bars(facts) as tell:
-            yield tell
-    else:
-        yield _lines(facts)
-
-
-@contextmanager
-def _bars(facts: Callable[[Progress], str]) -> Iterator[Callable[[Progress], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bars
-
-    columns = (
-        TextColumn("[bold]{task.description:<12}"),
-        BarColumn(bar_width=16),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[facts]}"),
-    )
-    tasks: dict[str, Any] = {}
-    with Bars(*columns, console=Console()) as bars:
-
-        def tell(p: Progress) -> None:
-            task = tasks.setdefault(p.label, None)
-            if task is None:
-                task = tasks[p.label] = bars.add_task(p.label, total=p.rounds, facts="")
-            bars.update(task, completed=p.round, facts=facts(p))
-
+    with shown_progress(sys.stdout, began, quiet=quiet) as tell:
         yield tell
 
 
@@ -114,18 +86,6 @@ def _megabytes(done: int, total: int) -> str:
     return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB" if total else f"{done / 1e6:.1f} MB"
 
 
-def _lines(facts: Callable[[Progress], str]) -> Callable[[Progress], None]:
-    last: dict[str, float] = {}
-
-    def tell(p: Progress) -> None:
-        now, line = time.monotonic(), facts(p)
-        if p.round >= p.rounds or p.message or now - last.get(p.label, -1e9) >= 5:
-            last[p.label] = now
-            print(f"{p.label:<12} round {p.round}/{p.rounds}  {line}", flush=True)
-
-    return tell
-
-
 def evaluation(event: Event) -> None:
     """A line for an evaluated round: a callback for those who want to see everything."""
     if event.kind != "evaluated":
@@ -139,19 +99,6 @@ def evaluation(event: Event) -> None:
     print("  ".join(parts), flush=True)
 
 
-def _facts(p: Progress, wait: float) -> str:
-    """Accuracy, rounds/s and the time left, as far as known; before that ``wait``, the time to the first round."""
-    if p.message:
-        return f"diverged in round {p.round}"
-    parts = [] if p.accuracy is None else [f"accuracy {p.accuracy:6.1%}"]
-    if p.rounds_per_second is None:
-        return "  ".join([*parts, f"first round after {wait:.1f} s"])
-    parts.append(f"{p.rounds_per_second:.3g} rounds/s")
-    left = (p.rounds - p.round) / p.rounds_per_second
-    parts.append(f"ETA {int(left) // 60}:{int(left) % 60:02d}" if p.round < p.rounds else f"{p.seconds:.1f} s")
-    return "  ".join(parts)
-
-
 def show(finished: Finished | Compared, *, quiet: bool = False) -> bool:
     """The final table of a run or a comparison and where the rest is; False if every method diverged."""
     from cgpfl.experiment.compared import Compared
@@ -160,75 +107,82 @@ def show(finished: Finished | Compared, *, quiet: bool = False) -> bool:
         return show_comparison(finished) if isinstance(finished, Compared) else show_run(finished)
 
 
+def say(text: str, indent: str = "") -> None:
+    """Prose, in lines of at most 80 columns; what goes on in the next line is indented."""
+    print("\n".join(wrapped(text, indent)))
+
+
+def wrapped(text: str, indent: str = "") -> list[str]:
+    """Prose in lines of at most 80 columns; a path or an address is never broken."""
+    whole: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", **whole)
+
+
 def heading(data: dict[str, Any]) -> str:
     """One line on the federation."""
-    facts = f"{data['clients']} clients of about {data['train_samples'] // data['clients']} samples"
-    hidden = f", {data['true_contexts']} hidden contexts" if data["true_contexts"] else ""
-    return f"\n{data.get('source', 'data')} split by {data.get('split', 'own')}: {facts}{hidden}"
+    clients = clients_of(data)
+    facts = f"{count(clients, 'client')} of about {count(data['train_samples'] // clients, 'sample')}"
+    hidden = f", {count(data['true_contexts'], 'hidden context')}" if data["true_contexts"] else ""
+    return f"{origin(data)}: {facts}{hidden}"
+
+
+def show_table(shown: Table) -> None:
+    """A table, and below it what its columns mean."""
+    console().print(shown.rich())
+    print()
+    for line in shown.legend():
+        say(line)
 
 
 def show_run(finished: Finished) -> bool:
     """The table of a run."""
     summary = finished.summary
-    print(heading(summary["data"]))
-    console().print(run_table(summary["methods"], "terminal", summary.get("metrics", {})).rich())
-    print("\naccuracy: the clients' own models on their test samples, pooled, last round")
-    print(explained(summary.get("metrics", {})), end="")
-    if summary["data"]["true_contexts"]:
-        print("ARI: agreement of the contexts found with the hidden ones; 1 = exact, 0 = chance")
+    print()
+    say(heading(summary["data"]))
+    show_table(
+        run_table(
+            summary["methods"],
+            "terminal",
+            summary.get("metrics", {}),
+            task=summary["data"].get("task", "classification"),
+        )
+    )
     lines = [line for label, m in summary["methods"].items() for line in remarks(label, m)]
     if lines:
-        print("\n".join(["", *lines, ""]))
-    print(f"figures, metrics and models: {finished.folder}")
+        print("\n".join(["", *lines]))
+    print(f"\nfigures, metrics and models: {finished.folder}")
     messages = [r.message for r in finished.results if r.message]
     for message in messages:
         print(message, file=sys.stderr)
     return len(messages) < len(finished.results)
 
 
-def explained(metrics: Mapping[str, Mapping[str, Any]]) -> str:
-    """What the metrics beside the accuracy are: lines of at most 80 columns."""
-    each = [f"{m['title']}, {'more' if m['higher'] else 'less'} is better: {m['help']}" for m in metrics.values()]
-    return "".join(textwrap.fill(text, 80, subsequent_indent="  ") + "\n" for text in each)
-
-
 def remarks(label: str, method: dict[str, Any]) -> list[str]:
     """What a method's contexts are, where it chose them itself, and its notes: lines of at most 80 columns."""
     contexts = method["contexts"] or {}
     told = [contexts["sentence"]] if contexts.get("chosen") else []
-    wrapped = [textwrap.wrap(f"{label}: {text}", 80, subsequent_indent="  ") for text in (*told, *method["notes"])]
-    return [line for lines in wrapped for line in lines]
+    return [line for text in (*told, *method["notes"]) for line in wrapped(f"{label}: {text}")]
 
 
 def show_comparison(compared: Compared) -> bool:
     """The ranked table of a comparison."""
     seeds = len(next(iter(compared.runs.values())).seeds)
-    print(heading(compared.data))
+    print()
+    say(f"{heading(compared.data)}; {seeds} seed{'s' * (seeds > 1)}")
     for note in compared.notes:
-        print(note)
-    console().print(compared.shown("terminal").rich())
-    print("\naccuracy (%): clients' own models on their test samples, pooled, last round;")
-    print(
-        f"  mean ± std over {seeds} seed{'s' if seeds > 1 else ''}. mean, worst: over clients, over their worst tenth"
-    )
-    print(f"to target: rounds until {100 * compared.target:.1f} %. MB: sent and received. grads: of all clients.")
-    print("  (what is done once, at a method's start, is not counted)")
-    print("s: all seeds together, compilation and search included")
-    print(explained({m.name: m.about() for of in compared.runs.values() for m in of.metrics()}), end="")
-    if seeds > 1:
-        print(f"≈: not told apart from the best (paired t-test over {seeds} seeds, 5 %)")
+        say(note)
+    show_table(compared.shown("terminal"))
     found = {label: runs.contexts() or [] for label, runs in compared.runs.items() if runs.chose}
     if found:
         each = [f"{label} {', '.join('–' if k is None else str(k) for k in ks)}" for label, ks in found.items()]
-        of = "contexts found" + (", seed by seed" if seeds > 1 else "")
-        print("\n".join(textwrap.wrap(f"{of}: {'; '.join(each)}", 80, subsequent_indent="  ")))
+        say(f"contexts found{', seed by seed' * (seeds > 1)}: {'; '.join(each)}")
     tuned = [(label, runs.chosen, len(runs.tried)) for label, runs in compared.runs.items() if runs.chosen]
     if tuned:
         print("\nchosen on validation samples:")
     for label, best, n in tuned:
         values = ", ".join(f"{k} = {v:.3g}" for k, v in best.items() if k != "validation_accuracy")
-        print(f"  {label}: {values} ({best['validation_accuracy']:.1%}, of {n} settings)")
-    print(f"table, figures and every run: {compared.folder}")
+        say(f"{label}: {values} ({best['validation_accuracy']:.1%}, of {n} settings)", "  ")
+    print(f"\ntable, figures and every run: {compared.folder}")
     for line in compared.diverged:
         print(line, file=sys.stderr)
     return any(bad is None for runs in compared.runs.values() for bad in runs.diverged)

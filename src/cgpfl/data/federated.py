@@ -20,6 +20,7 @@ import numpy as np
 
 from cgpfl.data import labels as naming
 from cgpfl.data.columns import Columns, fitted, measure, merged
+from cgpfl.data.describe import described
 from cgpfl.data.form import Form
 from cgpfl.data.samples import answers, cut, known_contexts, owners, pair, samples
 from cgpfl.errors import CgpflError
@@ -88,6 +89,9 @@ class FederatedData:
         if self.ids.size == 0:
             object.__setattr__(self, "ids", np.arange(self.clients, dtype=np.int32))
         _check(self)
+
+    def __repr__(self) -> str:
+        return described(self)
 
     @property
     def clients(self) -> int:

@@ -15,7 +15,7 @@ from cgpfl.data.fetch import Tell, get, known, prepared
 from cgpfl.data.folders import read_folder
 from cgpfl.data.sets import SETS
 from cgpfl.data.tables import SUFFIXES, Reading, Source, read_table, source_of
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, did_you_mean
 from cgpfl.registry import Registry
 
 SOURCES = Registry(
@@ -60,7 +60,8 @@ def load(name: str, tell: Tell | None = None, reading: Reading = PLAIN) -> Sourc
     if ":" in name or name in SOURCES.installed():
         return _brought(name, SOURCES.find(name))
     raise CgpflError(
-        f"no data {name!r}; there are {', '.join((*SOURCES, *FEDERATIONS))}, or give a file (.csv, .parquet, or "
+        f"no data {name!r}; {did_you_mean(name, (*SOURCES, *FEDERATIONS))}there are"
+        f" {', '.join((*SOURCES, *FEDERATIONS))}, or give a file (.csv, .parquet, or "
         ".npz with arrays x and y), a folder with a file a client, or package.module:function"
     )
 

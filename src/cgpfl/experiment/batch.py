@@ -24,7 +24,8 @@ from cgpfl.experiment.folder import parameters
 from cgpfl.experiment.records import Cost, Records
 from cgpfl.experiment.run import Progress, mean_accuracy
 from cgpfl.experiment.table import Runs
-from cgpfl.metrics import agreement
+from cgpfl.metrics import agreement, headline
+from cgpfl.objectives import Classification
 
 
 class Done(NamedTuple):
@@ -115,6 +116,8 @@ def run_batch(
         drive = Drive(engine, Records(), label=batch.label, checkpoints=place, what=what)
         teller = Teller(callbacks, batch.label, [(r.method, r.data) for r in part], engine)
 
+        title = headline(getattr(batch.model, "objective", Classification()).task).title
+
         def on_block(evaluations: int) -> None:
             each, seconds = (
                 of_each(drive.state, drive.records, drive.patience),
@@ -126,7 +129,7 @@ def run_batch(
                 at = round(len(done) / len(batch.todo) * rounds + drive.t * share)
                 speed = None if drive.pace.speed is None else drive.pace.speed * share
                 accuracy = mean_accuracy(each, [r.data for r in part])
-                on_progress(Progress(batch.label, at, rounds, accuracy, seconds, speed))
+                on_progress(Progress(batch.label, at, rounds, accuracy, seconds, speed, metric=title))
 
         teller.started(drive.t, batch.engine["rounds"])
         drive.run(on_block, stop, save_every=save_every)

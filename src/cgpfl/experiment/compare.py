@@ -21,6 +21,7 @@ from cgpfl.experiment.compared import Compared, finish, load, save
 from cgpfl.experiment.config import Experiment, Named, config_of, from_dict, read_toml
 from cgpfl.experiment.events import EVENTS, Callback, Event, JsonLines, check_callbacks, opening, tell, told
 from cgpfl.experiment.experiment import Problem, Tell, build
+from cgpfl.experiment.progress import in_python
 from cgpfl.experiment.run import checked, explain, fingerprint
 from cgpfl.experiment.table import Runs
 from cgpfl.experiment.tune import candidates, space
@@ -51,6 +52,7 @@ def compare(
     seeds: int = 3,
     tune: int = 0,
     target: float = 0.0,
+    progress: bool = True,
     on_progress: Tell | None = None,
     callbacks: Sequence[Callback] = (),
     **settings: Any,
@@ -64,7 +66,8 @@ def compare(
     seed for one each. ``model``: as of :func:`cgpfl.run`.
     ``seeds`` runs of each; ``tune`` settings tried for each on validation samples (0 = as they are);
     further settings are those of :func:`cgpfl.run` (rounds, seed, participation, devices, store, metrics, ...).
-    ``out`` is the folder to create; ``callbacks`` are called with every event.
+    ``out`` is the folder to create; ``callbacks`` are called with every event. ``progress`` and ``on_progress``: as of
+    :func:`cgpfl.run`.
     """
     listed = [methods] if isinstance(methods, str | dict) or not isinstance(methods, Sequence) else list(methods)
     wanted = [one for m in listed for one in (chosen([m]) if isinstance(m, str) else [m])]
@@ -73,7 +76,8 @@ def compare(
     if isinstance(data, Sequence) and not isinstance(data, str) and len(data) != seeds:
         raise CgpflError(f"data: {len(data)} federations for {seeds} seeds; give one a seed")
     experiment = Experiment.of(wanted, source, model, settings, "compare")
-    return run_comparison(experiment, comparing, Path(out), on_progress, callbacks)
+    with in_python(progress, on_progress) as tell:
+        return run_comparison(experiment, comparing, Path(out), tell, callbacks)
 
 
 def chosen(names: Sequence[str]) -> list[str]:

@@ -3,10 +3,10 @@
 A comparison's folder holds
 
     config.toml          complete and re-runnable, with a section [compare]
-    table.csv, table.md  the methods, best first
+    table.csv, .md, .tex the methods, best first
     summary.json         the same with everything behind it: each seed, settings, what a search tried
     history.csv          one row a method, seed and evaluated round
-    figures/*.png
+    figures/             each as .png, .svg and .pdf
     methods/NAME.safetensors   records of each finished method: a comparison that was stopped goes on after them
 """
 
@@ -46,11 +46,11 @@ class Compared:
     def _repr_html_(self) -> str:
         """The table, for notebooks."""
         table = self.shown("table")
-        return table.notebook([*self.notes, *self.diverged, *([table.note] if table.note else [])])
+        return table.notebook([*self.notes, *self.diverged, table.note])
 
     def shown(self, view: str) -> Table:
         """The table as text (see :mod:`cgpfl.report.columns`)."""
-        return shown(self.table, view, self.target, max(len(of.seeds) for of in self.runs.values()))
+        return shown(self.table, view, self.target, max(len(of.seeds) for of in self.runs.values()), _task(self.data))
 
 
 def save(file: Path, runs: Runs, made_with: dict[str, Any]) -> None:
@@ -86,6 +86,11 @@ def load(file: Path, made_with: dict[str, Any], samples: list[np.ndarray]) -> Ru
     return Runs(records=records, samples=samples, cost=Cost(**facts.pop("cost")), **facts)
 
 
+def _task(data: dict[str, Any]) -> str:
+    """What is learned, by a summary's facts of the data."""
+    return str(data.get("task", "classification"))
+
+
 def finish(
     path: Path, runs: dict[str, Runs], facts: dict[str, Any], *, target: float, notes: list[str], diverged: list[str]
 ) -> Compared:
@@ -93,8 +98,9 @@ def finish(
     target = target or default_target(runs)
     table = ranking(runs, target)
     write(path / "table.csv", table.to_csv(index=False).encode())
-    plain = replace(shown(table, "table", target, len(facts["seeds"])), strong=[])
-    write(path / "table.md", plain.markdown().encode())
+    text = shown(table, "table", target, len(facts["seeds"]), _task(facts["data"]))
+    write(path / "table.md", replace(text, strong=[]).markdown().encode())
+    write(path / "table.tex", text.latex().encode())
     histories = [h for h in (r.history(pull(r.settings.get("prox", 0.0))) for r in runs.values()) if len(h)]
     history = pd.concat(histories, ignore_index=True) if histories else pd.DataFrame(columns=["round", "accuracy"])
     columns = ["method", "seed", *(c for c in history.columns if c not in ("method", "seed"))]

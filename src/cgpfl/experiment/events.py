@@ -31,6 +31,7 @@ from cgpfl.metrics import agreement, measured
 
 if TYPE_CHECKING:
     from cgpfl.data import FederatedData
+from cgpfl.data.describe import facts_of
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def opening(
     name: str, settings: Any, data: FederatedData, model: Any, config: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """The values of the event "opened"."""
-    about = {"name": name, "seed": settings.seed, "rounds": settings.rounds, "data": data.summary()}
+    about = {"name": name, "seed": settings.seed, "rounds": settings.rounds, "data": facts_of(data)}
     named = {"name": type(model).__name__.lower(), **parameters(model.settings())}
     more = {m.name: m.about() for m in measured(settings.metrics, getattr(model, "objective", None))}
     return {**about, "model": named, "metrics": more, **({} if config is None else {"config": config})}

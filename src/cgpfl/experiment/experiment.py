@@ -22,6 +22,7 @@ from cgpfl.experiment.config import Experiment, config_of, read_experiment, to_t
 from cgpfl.experiment.events import EVENTS, Callback, JsonLines, check_callbacks, opening, told
 from cgpfl.experiment.folder import RunFolder
 from cgpfl.experiment.given import keep_samples
+from cgpfl.experiment.progress import in_python
 from cgpfl.experiment.result import Outcome, Result
 from cgpfl.experiment.run import Progress, checked, run_method
 from cgpfl.files import write
@@ -96,6 +97,7 @@ def run(
     *,
     out: str | Path | None = None,
     resume: bool = False,
+    progress: bool = True,
     on_progress: Tell | None = None,
     callbacks: Sequence[Callback] = (),
     label: str | None = None,
@@ -116,7 +118,8 @@ def run(
     yours (see :func:`cgpfl.metrics.get_metric`). ``sampler``: who is asked; ``outgoing``: what becomes of updates
     before they leave a client; ``mean``: how uploads become a mean (:mod:`cgpfl.rounds`).
     ``out``: a run folder, with checkpoints, for ``cgpfl resume``, ``report``, ``export``, …; with ``resume=True`` a run
-    there is continued. ``on_progress`` is called after every block; ``callbacks`` with every
+    there is continued. How far it is is shown on standard error, or under a notebook's cell, unless ``progress`` is
+    False or ``on_progress`` is given, which is called after every block; ``callbacks`` with every
     :class:`~cgpfl.experiment.events.Event`.
 
     >>> import cgpfl
@@ -129,7 +132,8 @@ def run(
     check_callbacks(callbacks)
     kept: list[Result] = []
     if out is None:
-        _perform(problem, None, on_progress, callbacks, kept.append)
+        with in_python(progress, on_progress) as tell:
+            _perform(problem, None, tell, callbacks, kept.append)
         return replace(kept[0], problem=problem)
     folder, there = RunFolder(Path(out)), resume and Path(out).exists()
     agree("run", f"{problem.config} {problem.data.digest}")
@@ -137,7 +141,8 @@ def run(
     if others:
         raise CgpflError(f"run {folder.path}: holds {', '.join(others)}; resume with label={others[0]!r}")
     by_the_first(lambda: folder.check_split(problem.data) if there else problem.begin(folder.path))
-    _perform(problem, folder, on_progress, callbacks, kept.append)
+    with in_python(progress, on_progress) as tell:
+        _perform(problem, folder, tell, callbacks, kept.append)
     return replace(kept[0], problem=problem)
 
 

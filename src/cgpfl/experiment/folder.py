@@ -7,7 +7,8 @@ events.jsonl       what happened, as it happened (see events.py)
 metrics.parquet    one row a method, client and evaluated round (of very many some rounds, the last among them)
 history.csv        one row a method and evaluated round
 summary.json       the figures people quote
-figures/*.png
+table.md, table.tex      the same as a table
+figures/           each as .png, .svg and .pdf
 methods/NAME/      state and records of each method (see checkpoint.py)
 """
 
@@ -30,6 +31,7 @@ from cgpfl.experiment.notes import against
 from cgpfl.files import save_arrays, write
 from cgpfl.hyperparameters import parameters as parameters
 from cgpfl.metrics import METRICS
+from cgpfl.report.columns import run_table
 
 if TYPE_CHECKING:
     from cgpfl.experiment.result import Outcome, Result
@@ -86,7 +88,7 @@ class RunFolder:
             save_arrays(self.method(result.label).path / "models.safetensors", *found)
 
     def finish(self, results: Sequence[Outcome]) -> dict[str, Any]:
-        """Write metrics, history, summary and figures; returns the summary."""
+        """Write metrics, history, summary, table and figures; returns the summary."""
         if not results:
             return {}
         with_label = [r.history.assign(method=r.label) for r in results]
@@ -99,6 +101,12 @@ class RunFolder:
         part.replace(self.path / "metrics.parquet")
         summary = summarise(results)
         write(self.path / "summary.json", (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
+        table = run_table(
+            summary["methods"], "table", summary.get("metrics", {}), task=summary["data"].get("task", "classification")
+        )
+        table = replace(table, note=". ".join(table.legend()) + ".")
+        write(self.path / "table.md", replace(table, strong=[]).markdown().encode())
+        write(self.path / "table.tex", table.latex().encode())
         from cgpfl.report.figures import draw
 
         draw(self.path)

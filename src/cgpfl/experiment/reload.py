@@ -19,6 +19,7 @@ from cgpfl.experiment.checkpoint import STATE, MethodFolder, arrays_tree, check_
 from cgpfl.experiment.config import Experiment, config_of, read_experiment
 from cgpfl.experiment.experiment import build
 from cgpfl.experiment.folder import RunFolder, form_of
+from cgpfl.experiment.lines import pointing
 from cgpfl.experiment.result import Result
 from cgpfl.experiment.run import fingerprint, run_method
 from cgpfl.models import as_model
@@ -59,7 +60,8 @@ def load_result(path: Path, label: str | None = None) -> Result:
     # Where the run was computed does not matter here: one device of this machine reads what it left.
     experiment = dataclasses.replace(experiment, devices=1, store="auto")
     label = experiment.method[0].label
-    problem = build(experiment)
+    with pointing(path / "config.toml"):
+        problem = build(experiment)
     folder.check_split(problem.data)
     method, place = problem.methods[label], folder.method(label)
     result = run_method(method, problem.data, problem.model, experiment, label=label, folder=place)

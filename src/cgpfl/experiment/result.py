@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,13 @@ from cgpfl.engine import State
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import form_of, parameters
 from cgpfl.experiment.records import Cost, Records, pull, scores
-from cgpfl.metrics import METRICS, agreement
+from cgpfl.metrics import METRICS, agreement, headline
 from cgpfl.objectives import Classification
 from cgpfl.report.choice import Choice, measured
 from cgpfl.report.columns import run_table
+
+if TYPE_CHECKING:
+    from cgpfl.experiment.saved import Saved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +129,13 @@ class Result:
     """What was run (:class:`~cgpfl.experiment.experiment.Problem`), where it is known."""
 
     @property
+    def task(self) -> str:
+        """What is learned."""
+        return str(getattr(self.model, "objective", Classification()).task)
+
+    @property
     def scores(self) -> dict[str, float] | None:
-        """Accuracy of the personal models on the test parts: pooled, mean, worst_tenth, std."""
+        """Accuracy (the task's first metric) of the personal models on the test parts: pooled, mean, …"""
         return self._scores("correct")
 
     @property
@@ -221,6 +229,18 @@ class Result:
         name = getattr(self.method, "name", "") or self.label
         return Outcome(self.label, name, self.seed, self.data, self.model, *figures)
 
+    @staticmethod
+    def load(folder: str | Path) -> Saved:
+        """What a finished run or comparison left in its folder: tables, curves, values of each client, and models.
+
+        >>> saved = cgpfl.Result.load("runs/first")  # doctest: +SKIP
+        >>> saved.table  # doctest: +SKIP
+        >>> saved["cgpfl-heur"].personal_model(3)  # doctest: +SKIP
+        """
+        from cgpfl.experiment.saved import open_saved
+
+        return open_saved(Path(folder))
+
     def save(self, folder: str | Path) -> Path:
         """Write the result as a run folder (which must not exist yet); returns its path."""
         from cgpfl.experiment.folder import RunFolder
@@ -241,7 +261,7 @@ class Result:
         found = "" if self.contexts is None else f", {self.contexts.k} contexts"
         end = f", diverged in round {self.diverged}" if self.diverged else ""
         return (
-            f"<{self.label}: accuracy {s['pooled']:.1%} pooled, {s['mean']:.1%} mean, "
+            f"<{self.label}: {headline(self.task).title} {s['pooled']:.1%} pooled, {s['mean']:.1%} mean, "
             f"{s['worst_tenth']:.1%} worst tenth{found}, {self.rounds} rounds{end}>"
         )
 
@@ -250,4 +270,5 @@ class Result:
         found, about = self.contexts, {m.name: m.about() for m in self.records.metrics()}
         notes = [] if self.message is None else [self.message]
         notes += [] if found is None else [found.describe(), *found.edges()]
-        return run_table({self.label: self.summary()}, "table", about).notebook(notes)
+        table = run_table({self.label: self.summary()}, "table", about, task=self.task)
+        return table.notebook([*notes, ". ".join(table.legend()) + "."])

@@ -22,6 +22,7 @@ from cgpfl.experiment.given import a_method
 from cgpfl.experiment.records import Records
 from cgpfl.experiment.result import Result
 from cgpfl.hyperparameters import parameters
+from cgpfl.metrics import headline
 from cgpfl.objectives import Classification
 from cgpfl.rounds import SGD
 
@@ -39,6 +40,8 @@ class Progress:
     rounds_per_second: float | None
     """None while only compilation has been seen."""
     message: str | None = None
+    metric: str = "accuracy"
+    """What ``accuracy`` is called: the task's first metric."""
 
 
 class Interrupted(Stopped):
@@ -92,6 +95,7 @@ def run_method(
     what, total = fingerprint(method, model, settings), settings.rounds
     drive = Drive(simulation, Records(), label=label, checkpoints=folder, what=what)
     teller = Teller(callbacks, label, [(method, data)], simulation)
+    title = headline(getattr(model, "objective", Classification()).task).title
 
     def message() -> str | None:
         bad = drive.lost[0]
@@ -105,7 +109,7 @@ def run_method(
         teller.evaluated([drive.records], drive.newest(evaluations), drive.seconds)
         if on_progress is not None:
             accuracy = mean_accuracy([drive.records], [data])
-            on_progress(Progress(label, drive.t, total, accuracy, drive.seconds, drive.pace.speed, message()))
+            on_progress(Progress(label, drive.t, total, accuracy, drive.seconds, drive.pace.speed, message(), title))
 
     how = "without out there is nothing to go on from"
     if folder is not None:

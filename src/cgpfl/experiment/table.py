@@ -186,14 +186,9 @@ def ranking(runs: dict[str, Runs], target: float) -> pd.DataFrame:
     return table
 
 
-def shown(table: pd.DataFrame, view: str, target: float, seeds: int) -> Table:
+def shown(table: pd.DataFrame, view: str, target: float, seeds: int, task: str = "classification") -> Table:
     """The ranking as text, for a ``view`` of :mod:`cgpfl.report.columns`."""
     rows = {str(row["method"]): {str(k): v for k, v in row.items()} for row in table.to_dict("records")}
     metrics = {name: METRICS[name].about() for name in METRICS if f"{name}/std" in table}
-    note = legend(seeds) if seeds > 1 else ""
-    return replace(comparison_table(rows, view, metrics, seeds, target), note=note)
-
-
-def legend(seeds: int) -> str:
-    """What its mark means."""
-    return f"≈: not told apart from the best over {seeds} seeds (paired t-test, {LEVEL:.0%})"
+    made = comparison_table(rows, view, metrics, seeds, target, task)
+    return replace(made, note=". ".join(made.legend()) + ".")

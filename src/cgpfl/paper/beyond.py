@@ -16,10 +16,11 @@ from cgpfl.experiment.compared import Compared, check_made_with
 from cgpfl.experiment.folder import parameters
 from cgpfl.experiment.table import LEVEL
 from cgpfl.files import save_csv, write
-from cgpfl.paper.draw import panels, save
+from cgpfl.paper.draw import panels
 from cgpfl.paper.plan import Part, Plan
 from cgpfl.paper.section import Figure, Section
 from cgpfl.report.figures import COLOURS
+from cgpfl.report.pictures import save_picture
 from cgpfl.tables import Table
 
 SCARCE = 0.05
@@ -111,7 +112,7 @@ def _compare(plan: Plan, scenario: Scenario) -> Compared:
         folder.parent.mkdir(parents=True, exist_ok=True)
         write(note, json.dumps(made, indent=1).encode())
         tell = plan.cells.on_progress
-        compared = compare(methods, scenario.data, model="mlr", out=folder, on_progress=tell, **wanted)
+        compared = compare(methods, scenario.data, model="mlr", out=folder, progress=False, on_progress=tell, **wanted)
     if not finished:
         plan.cells.add_seconds(f"beyond {scenario.name}", time.perf_counter() - began)
     return compared
@@ -181,7 +182,7 @@ def _draw(plan: Plan, found: dict[Scenario, Compared], labels: list[str]) -> Non
         ax.set_title(scenario.title.replace(", ", "\n", 1), fontsize=8)
         ax.set_yticks(range(len(labels), 0, -1), labels)
     picture.supxlabel("test accuracy (%)", fontsize=9)
-    save(picture, plan.out / "beyond", "beyond")
+    save_picture(picture, plan.out / "beyond", "beyond")
 
 
 def _prepare(plan: Plan) -> None:

@@ -11,12 +11,13 @@ import numpy as np
 from cgpfl.experiment.compared import check_made_with
 from cgpfl.files import save_csv, write
 from cgpfl.paper.cells import federation, made_with, model_of
-from cgpfl.paper.draw import legend_below, panels, save, whole
+from cgpfl.paper.draw import legend_below, panels
 from cgpfl.paper.plan import Part, Plan
 from cgpfl.paper.section import Figure, Section, Verdict, grade
 from cgpfl.paper.settings import Setting, at_k
 from cgpfl.paper.theory import bound, generalization, rate_check, smoothness, step_condition, watch
 from cgpfl.report.figures import COLOURS
+from cgpfl.report.pictures import save_picture, whole
 from cgpfl.tables import Table
 
 
@@ -82,7 +83,7 @@ def _make(plan: Plan) -> Section:
     axes[0, 1].set_title("at the exact proximal points", fontsize=10)
     whole(axes[0, 1].xaxis)
     legend_below(picture, axes[0, 0])
-    save(picture, folder, "gradient")
+    save_picture(picture, folder, "gradient")
     columns = [
         "K",
         "bound (Theorem 4.1)",

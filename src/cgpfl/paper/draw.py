@@ -1,13 +1,13 @@
-"""How the paper's figures are drawn: one style, PNG and SVG."""
+"""How the paper's figures are drawn: one style."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cgpfl.report.figures import COLOURS
+from cgpfl.report.pictures import blank
 
 NAMES = {
     "local": "Local",
@@ -42,11 +42,7 @@ COLOUR = {
 
 def panels(rows: int, columns: int, width: float = 3.1, height: float = 2.7, **more: Any) -> tuple[Any, np.ndarray]:
     """A picture of ``rows × columns`` plots."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    picture = Figure(figsize=(width * columns + 0.4, height * rows + 0.5), layout="constrained")
-    FigureCanvasAgg(picture)
+    picture = blank((width * columns + 0.4, height * rows + 0.5))
     axes = picture.subplots(rows, columns, squeeze=False, **more)
     for ax in axes.ravel():
         ax.spines[["top", "right"]].set_visible(False)
@@ -55,21 +51,6 @@ def panels(rows: int, columns: int, width: float = 3.1, height: float = 2.7, **m
         ax.xaxis.label.set_size(9)
         ax.yaxis.label.set_size(9)
     return picture, axes
-
-
-def whole(axis: Any) -> None:
-    """Whole numbers at the ticks of an axis that is not logarithmic: rounds, contexts, iterations."""
-    axis.get_major_locator().set_params(integer=True)
-
-
-def save(picture: Any, folder: Path, name: str) -> None:
-    """``name``.png and ``name``.svg in ``folder``."""
-    import matplotlib as mpl
-
-    folder.mkdir(parents=True, exist_ok=True)
-    picture.savefig(folder / f"{name}.png", dpi=150)
-    with mpl.rc_context({"svg.hashsalt": "cgpfl"}):  # the same picture gives the same file
-        picture.savefig(folder / f"{name}.svg", metadata={"Date": None})
 
 
 def band(ax: Any, x: np.ndarray, curves: np.ndarray, **style: Any) -> None:

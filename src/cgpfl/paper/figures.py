@@ -9,7 +9,7 @@ import numpy as np
 from cgpfl.experiment.table import Runs, rounds_to
 from cgpfl.files import save_csv
 from cgpfl.paper.cells import Cell
-from cgpfl.paper.draw import COLOUR, NAMES, band, legend_below, panels, save, whole
+from cgpfl.paper.draw import COLOUR, NAMES, band, legend_below, panels
 from cgpfl.paper.plan import Part, Plan, of_seeds, percent, swept, with_spread
 from cgpfl.paper.plan import shown as accuracy_of
 from cgpfl.paper.readings import FIRST, READINGS, TUNED, k_cell, swept_seeds, table_1_cell
@@ -17,6 +17,7 @@ from cgpfl.paper.section import Figure, Section, Verdict, grade
 from cgpfl.paper.settings import PROX, Setting
 from cgpfl.paper.tuning import GRID
 from cgpfl.report.figures import COLOURS
+from cgpfl.report.pictures import save_picture, whole
 from cgpfl.tables import Table
 
 BESIDE = ("ditto", "per-fedavg", "local", "fedavg")
@@ -112,7 +113,7 @@ def _draw_curves(plan: Plan) -> None:
     axes[0, 0].set_ylabel("test accuracy (%)", fontsize=9)
     axes[1, 0].set_ylabel("training loss", fontsize=9)
     legend_below(picture, axes[0, 0], 9)
-    save(picture, plan.out / "figure-k", "curves")
+    save_picture(picture, plan.out / "figure-k", "curves")
 
 
 def _shade(i: int) -> str:
@@ -134,7 +135,7 @@ def _draw_k(plan: Plan) -> None:
         whole(ax.xaxis)
     axes[0, 0].set_ylabel("test accuracy (%)", fontsize=9)
     legend_below(picture, axes[0, 0])
-    save(picture, plan.out / "figure-k", "accuracy-over-k")
+    save_picture(picture, plan.out / "figure-k", "accuracy-over-k")
 
 
 def _chosen(runs: Runs) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 from cgpfl.experiment.table import Runs
 from cgpfl.files import save_csv
 from cgpfl.paper.cells import Cell
-from cgpfl.paper.draw import COLOUR, legend_below, panels, save, whole
+from cgpfl.paper.draw import COLOUR, legend_below, panels
 from cgpfl.paper.figures import runs_at, runs_of, tunes
 from cgpfl.paper.plan import Part, Plan, percent, swept
 from cgpfl.paper.readings import READINGS, TUNED, k_cell, table_1_cell
@@ -17,6 +17,7 @@ from cgpfl.paper.section import Figure, Section, Verdict, grade
 from cgpfl.paper.settings import Setting
 from cgpfl.paper.tuning import GRID
 from cgpfl.report.figures import COLOURS
+from cgpfl.report.pictures import save_picture, whole
 
 
 def _needs(plan: Plan) -> list[Cell]:
@@ -58,7 +59,7 @@ def _make(plan: Plan) -> Section:
     axes[0, 0].set_ylabel("test accuracy (%)", fontsize=9)
     axes[1, 0].set_ylabel("e(K) and its terms, first round", fontsize=9)
     legend_below(picture, axes[1, 0])
-    save(picture, folder, "heur")
+    save_picture(picture, folder, "heur")
     save_csv(folder / "heur.csv", facts)
     close = [gap <= 0.1 * gain for gap, gain in zip(near, gains, strict=True)]
     each = [f"{s.title} {v:+.1f} of {g:.1f}" for s, v, g in zip(plan.swept, near, gains, strict=True)]

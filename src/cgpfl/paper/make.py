@@ -2,7 +2,7 @@
 
 paper.json           what was asked for: quick or full, seeds
 cells/               the runs, one file a method and setting: a stopped reproduction goes on with the others
-PART/                PART.md, *.csv, *.png, *.svg, section.json
+PART/                PART.md, *.csv, *.png, *.svg, *.pdf, section.json
 index.html           everything on one page
 times.json           seconds of every program, compilation included
 machines.json        versions and devices that computed something

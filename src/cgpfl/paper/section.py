@@ -13,7 +13,7 @@ from cgpfl.tables import Table
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture in the part's folder (``name``.png and ``name``.svg) and what it shows."""
+    """A picture in the part's folder (``name``.png, .svg and .pdf) and what it shows."""
 
     name: str
     caption: str

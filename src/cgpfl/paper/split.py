@@ -12,6 +12,7 @@ from cgpfl.paper.plan import Part, Plan
 from cgpfl.paper.section import Figure, Section
 from cgpfl.paper.settings import ORIGINS
 from cgpfl.report.federation import draw_federation
+from cgpfl.report.pictures import FORMATS
 from cgpfl.tables import Table
 
 
@@ -34,10 +35,10 @@ def _make(plan: Plan) -> Section:
             facts.append(
                 dict(zip(("set", "seed", "smallest", "median", "largest", "all"), (source, seed, *values), strict=True))
             )
-        for ending in ("png", "svg"):
+        for suffix in FORMATS:
             title = f"{source}, {setting.data.split} split, seed {plan.seeds[0]}"
             draw_federation(
-                counts(federation(setting, plan.seeds[0])), title, folder / f"{source}.{ending}", SETS[source].names
+                counts(federation(setting, plan.seeds[0])), title, folder / f"{source}{suffix}", SETS[source].names
             )
         figures.append(Figure(source, f"{source}: samples of each class at each client, training and test together."))
     save_csv(folder / "split.csv", facts)

@@ -11,13 +11,14 @@ from cgpfl.experiment.compare import lost_seeds
 from cgpfl.experiment.table import Runs
 from cgpfl.files import save_csv
 from cgpfl.paper.cells import Cell
-from cgpfl.paper.draw import COLOUR, NAMES, panels, save
+from cgpfl.paper.draw import COLOUR, NAMES, panels
 from cgpfl.paper.plan import NotRunError, Part, Plan, percent, shown
 from cgpfl.paper.published import TABLE_1, table_1
 from cgpfl.paper.readings import FIRST, READINGS, TUNED, table_1_cell, table_seeds
 from cgpfl.paper.section import Figure, Section, Verdict, grade
 from cgpfl.paper.settings import Setting
 from cgpfl.paper.tuning import HELD_OUT, OURS, SEED, SYMBOLS, choice, tuned_labels, words
+from cgpfl.report.pictures import save_picture
 from cgpfl.tables import Table
 
 ROWS = ("local", "fedavg", "ifca", "l2sgd", "apfl", "pfedme", "per-fedavg", "ditto", "cgpfl-4", "cgpfl-heur")
@@ -255,7 +256,7 @@ def _draw(plan: Plan, settings: list[Setting]) -> None:
         ax.set_title(setting.title, fontsize=10)
         ax.set_yticks(range(len(labels), 0, -1), [NAMES[label] for label in labels])
     picture.supxlabel("test accuracy (%); filled: tuned, cross: as first read, hollow: published", fontsize=9)
-    save(picture, plan.out / "table1", "table1")
+    save_picture(picture, plan.out / "table1", "table1")
 
 
 class _Columns:

@@ -7,7 +7,7 @@ import numpy as np
 from cgpfl.experiment.table import Runs
 from cgpfl.files import save_csv
 from cgpfl.paper.cells import Cell
-from cgpfl.paper.draw import COLOUR, NAMES, legend_below, panels, save
+from cgpfl.paper.draw import COLOUR, NAMES, legend_below, panels
 from cgpfl.paper.plan import Part, Plan, of_seeds, percent, shown, swept
 from cgpfl.paper.published import LAMBDAS, TABLE_2
 from cgpfl.paper.readings import FIRST, READINGS, TUNED, family_cell, swept_seeds, table_1_cell
@@ -15,6 +15,7 @@ from cgpfl.paper.section import Figure, Section, Verdict, grade
 from cgpfl.paper.settings import FAMILY, PROX, Setting
 from cgpfl.paper.table1 import facts_of, lost
 from cgpfl.paper.tuning import SAME_AS
+from cgpfl.report.pictures import save_picture
 from cgpfl.tables import Table
 
 Grid = dict[str, dict[str, np.ndarray]]
@@ -91,7 +92,7 @@ def _draw(plan: Plan, grid: Grid) -> None:
         ax.set_xlabel("λ", fontsize=9)
     axes[0, 0].set_ylabel("test accuracy (%)", fontsize=9)
     legend_below(picture, axes[0, 0])
-    save(picture, plan.out / "table2", "table2")
+    save_picture(picture, plan.out / "table2", "table2")
 
 
 def _verdicts(tuned: Grid, first: Grid) -> list[Verdict]:

@@ -11,13 +11,14 @@ import numpy as np
 from cgpfl.experiment.compared import check_made_with
 from cgpfl.files import load_arrays, save_arrays, save_csv
 from cgpfl.paper.cells import federation, made_with, model_of
-from cgpfl.paper.draw import COLOUR, NAMES, band, legend_below, panels, save, whole
+from cgpfl.paper.draw import COLOUR, NAMES, band, legend_below, panels
 from cgpfl.paper.plan import Part, Plan
 from cgpfl.paper.section import Figure, Section, Verdict, grade
 from cgpfl.paper.settings import Setting
 from cgpfl.paper.theory import watch
 from cgpfl.paper.tuning import tuned
 from cgpfl.report.figures import COLOURS
+from cgpfl.report.pictures import save_picture, whole
 from cgpfl.tables import Table
 
 LABELS = ("cgpfl-4", "cgpfl-heur")
@@ -142,7 +143,7 @@ def _make_contexts(plan: Plan) -> Section:
             for a in (ax, q):
                 a.set_xlabel("round", fontsize=8)
                 whole(a.xaxis)
-    save(picture, folder, "contexts")
+    save_picture(picture, folder, "contexts")
     save_csv(folder / "contexts.csv", facts)
     total = settings[0].rounds
     verdict = Verdict(
@@ -192,7 +193,7 @@ def _make_distances(plan: Plan) -> Section:
         whole(ax.xaxis)
     axes[0, 0].set_ylabel("mean distance of two clients' models", fontsize=9)
     legend_below(picture, axes[0, 0], 2)
-    save(picture, folder, "distances")
+    save_picture(picture, folder, "distances")
     save_csv(folder / "distances.csv", facts)
     tail = [
         float(np.mean([r["upload_distance"][-1] / r["upload_distance"][-len(r["upload_distance"]) // 4] for r in v]))
@@ -263,7 +264,7 @@ def _make_kmeans(plan: Plan) -> Section:
     axes[0, 0].set_ylabel("k-means iterations", fontsize=9)
     axes[1, 0].set_ylabel("ms a round", fontsize=9)
     legend_below(picture, axes[1, 0], 4)
-    save(picture, folder, "kmeans")
+    save_picture(picture, folder, "kmeans")
     save_csv(folder / "kmeans.csv", facts)
     columns = ["run", "iterations, rounds 1–3", "later", "server, ms", "all clients, ms", "server's share"]
     verdict = Verdict(

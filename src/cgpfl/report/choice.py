@@ -183,7 +183,7 @@ def choice(values: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Cho
 
 def count(number: int, what: str) -> str:
     """``1 client``, ``2 clients``."""
-    return f"{number} {what}" + ("" if number == 1 else "s")
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def listed(words: Sequence[Any]) -> str:

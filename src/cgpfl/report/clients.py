@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,18 @@ import pandas as pd
 
 from cgpfl.report.files import recorded
 from cgpfl.report.shrink import spread
+
+
+def clients_of(data: Mapping[str, Any]) -> int:
+    """How many clients there are, from the facts of the data in ``summary.json``: a number, or their names."""
+    found = data["clients"]
+    return len(found) if isinstance(found, list) else found
+
+
+def names_of(data: Mapping[str, Any]) -> list[str]:
+    """The clients' names from the facts of the data, in their order; none where they have none."""
+    found: list[Any] = next((data[key] for key in ("names", "clients") if isinstance(data.get(key), list)), [])
+    return [str(name) for name in found]
 
 
 class Clients(NamedTuple):

@@ -6,12 +6,12 @@ A new column is a row here. Cells read a method's entry in ``summary.json``, of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from cgpfl.metrics import METRICS, figure
+from cgpfl.metrics import METRICS, figure, headline
 from cgpfl.tables import Table
 
 About = Mapping[str, Mapping[str, Any]]
@@ -43,7 +43,9 @@ class Column:
     short: str = ""
     """Its head where there is little room: on a terminal."""
     views: str = "terminal table page"
-    """Where it is shown: on a terminal, in Markdown and notebooks, on the page."""
+    """Where it is shown: on a terminal, in Markdown, LaTeX and notebooks, on the page."""
+    known: bool = False
+    """Left out where no method has a value."""
 
 
 def number(value: float | None, form: str = ".1f", unit: float = 1.0, end: str = "") -> str:
@@ -80,22 +82,53 @@ def _gain(e: Entry) -> str:
     return "–" if own is None or e.local is None else f"{100 * (own - e.local):+.1f}"
 
 
+PLAIN = "classification"
+"""The task, where a summary says none."""
+
+
+def first_title(data: Mapping[str, Any] | None = None) -> str:
+    """Title of the metric that methods are ranked by; ``data``: a summary's facts of the data."""
+    return headline((data or {}).get("task", PLAIN)).title
+
+
+def ranked(methods: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Labels, the best first; those that diverged, or have no figure yet, last, in their order."""
+    ends = {label: accuracy(facts) for label, facts in methods.items()}
+    return sorted(methods, key=lambda label: -(-np.inf if (end := ends[label]) is None else end))
+
+
 METHOD = Column("method", lambda e: e.label)
-MEAN, WORST = "mean over clients", "mean over the worst tenth of the clients"
+MEAN, WORST = "over clients, each counting alike", "mean over the worst tenth of the clients"
+GRADIENTS = "of minibatches, computed by all clients together"
+MEGABYTES = "megabytes sent and received by all clients; what is done once, at a method's start, is not counted"
 RUN = (
     METHOD,
-    Column("accuracy", _reached, "right test answers of the clients' own models, of all test samples"),
-    Column("vs. local", _gain, "percentage points more than training alone", views="page"),
+    Column(
+        *("accuracy", _reached),
+        "right test answers of the clients' own models, of all test samples, after the last round",
+    ),
+    Column("vs. local", _gain, "percentage points more than training alone", views="page", known=True),
     Column("mean", _share("accuracy", "mean"), MEAN),
     Column("worst tenth", _share("accuracy", "worst_tenth"), WORST),
-    Column("shared", _share("shared_accuracy", "pooled"), "accuracy of the shared or context models", views="page"),
-    Column("contexts", lambda e: str((e.facts["contexts"] or {}).get("k", "–")), "contexts in use at the end"),
-    Column("ARI", _ari, "agreement with the true contexts: 1 = exact, 0 = chance"),
-    Column("MB up", lambda e: number(e.facts.get("bytes_up"), ".1f", 1e6), "uploaded in all", views="terminal"),
-    Column("MB", _sent, "sent and received in all", views="page"),
-    Column("gradients", lambda e: number(e.facts.get("gradients"), ",.0f"), "of all clients together", views="page"),
-    Column("rounds", lambda e: e.done or str(e.facts.get("rounds", "–")), "rounds done", views="table page"),
-    Column("seconds", lambda e: number(e.facts.get("seconds")), "compilation included", views="terminal page"),
+    Column(
+        *("shared", _share("shared_accuracy", "pooled"), "accuracy of the shared or context models"),
+        views="page",
+        known=True,
+    ),
+    Column(
+        *("contexts", lambda e: str((e.facts["contexts"] or {}).get("k", "–")), "in use at the end"),
+        known=True,
+    ),
+    Column("ARI", _ari, "agreement with the true contexts: 1 = exact, 0 = chance", known=True),
+    Column(
+        *("MB up", lambda e: number(e.facts.get("bytes_up"), ",.1f", 1e6)),
+        "megabytes uploaded by all clients",
+        views="terminal",
+    ),
+    Column("MB", _sent, MEGABYTES, views="page"),
+    Column("gradients", lambda e: number(e.facts.get("gradients"), ",.0f"), GRADIENTS, views="page"),
+    Column("rounds", lambda e: e.done or str(e.facts.get("rounds", "–")), "done", views="table page"),
+    Column("seconds", lambda e: number(e.facts.get("seconds"), ",.1f"), "compilation included", views="terminal page"),
 )
 """Of a run: one entry a method."""
 
@@ -112,22 +145,44 @@ def _found(e: Entry) -> str:
     return "–".join(dict.fromkeys(str(f(known)) for f in (min, max))) if known else "–"
 
 
+def chance(p: float | None) -> str:
+    """A p-value, as papers write it."""
+    return "–" if p is None or np.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _p(e: Entry) -> str:
+    if e.best and e.seeds > 1 and not e.facts["diverged"]:
+        return "best"
+    return ("≈ " if e.facts["tied"] else "") + chance(e.facts.get("p"))
+
+
 COMPARISON = (
     METHOD,
-    Column("accuracy", _over_seeds, "per cent; mean and standard deviation over seeds"),
+    Column(
+        *("accuracy", _over_seeds),
+        "right test answers of the clients' own models, of all test samples, after the last round, in %; mean ± "
+        "standard deviation over seeds",
+    ),
     Column("mean", lambda e: figure(e.facts["mean"]), MEAN),
     Column("worst tenth", lambda e: figure(e.facts["worst_tenth"]), WORST, "worst"),
-    Column("contexts", _found, "in use at the end, over seeds", views="page"),
+    Column("contexts", _found, "in use at the end, over seeds", views="page", known=True),
     Column(
-        *("rounds to {target}", lambda e: number(e.facts["rounds_to_target"], ".0f")),
-        *("rounds until the target accuracy", "to target"),
+        *("rounds to {target}", lambda e: number(e.facts["rounds_to_target"], ",.0f")),
+        *("first evaluated round with an accuracy of {target}, mean over seeds; –: not reached by all", "to target"),
     ),
-    Column("MB", lambda e: number(e.facts["megabytes"]), "sent and received in all"),
-    Column("gradients", lambda e: number(e.facts["gradients"], ".0f", 1e3, "k"), "of all clients together", "grads"),
-    Column("s", lambda e: number(e.facts["seconds"]), "seconds of all seeds together, compilation included"),
+    Column("MB", lambda e: number(e.facts["megabytes"], ",.1f"), MEGABYTES),
+    Column("gradients", lambda e: number(e.facts["gradients"], ",.0f", 1e3, "k"), f"{GRADIENTS}; k: thousand", "grads"),
+    Column("s", lambda e: number(e.facts["seconds"], ",.1f"), "seconds of all seeds, compilation and search included"),
     Column(
-        *("", lambda e: "best" if e.best and e.seeds > 1 and not e.facts["diverged"] else "≈" * bool(e.facts["tied"])),
-        "≈: not told apart from the best by a paired t-test over seeds",
+        *("p", _p),
+        "chance of such a difference to the best method, or a larger one, if there were none (paired t-test over "
+        "seeds); ≈: not told apart from the best, p of 0.05 or more",
+        known=True,
+    ),
+    Column(
+        *("p (Holm)", lambda e: chance(e.facts.get("p_holm")), "p, corrected for the number of methods"),
+        views="table page",
+        known=True,
     ),
 )
 """Of a comparison: one entry a method, its figures means over seeds."""
@@ -143,18 +198,31 @@ def _measured(name: str, about: Mapping[str, Any]) -> Column:
         more = f" ± {figure(std, about['percent'])}" if e.seeds > 1 and std is not None and not np.isnan(std) else ""
         return figure(e.facts[name], about["percent"]) + more
 
-    return Column(about["title"], cell, about["help"])
+    better = "more" if about.get("higher", True) else "less"
+    words = about["help"].rstrip(".")
+    said = f"{words}; {better} is better" if words else f"{better} is better"
+    return Column(about["title"], cell, said)
 
 
-def _table(columns: Iterable[Column], entries: list[Entry], view: str, metrics: About, target: str = "") -> Table:
-    shown = [c for c in columns if view in c.views.split()]
+def _table(
+    columns: Iterable[Column], entries: list[Entry], view: str, metrics: About, task: str, target: str = ""
+) -> Table:
+    first = headline(task)
+    there = [c for c in columns if view in c.views.split()]
+    if task != PLAIN:  # the others' words are about right answers
+        words = {"accuracy": f"{first.help}; on all test samples", "vs. local": "hundredths more than training alone"}
+        there = [
+            replace(c, head=first.title if c.head == "accuracy" else c.head, help=words.get(c.head, c.help))
+            for c in there
+        ]
+        there = [replace(c, help=c.help.replace("accuracy", first.title)) for c in there]
+    shown = [c for c in there if not c.known or any(c.cell(e) not in ("", "–") for e in entries)]
     place = 1 + next(i for i, c in enumerate(shown) if c.head == "worst tenth")
     shown[place:place] = [_measured(name, about) for name, about in metrics.items()]
     heads = [(view == "terminal" and c.short) or c.head.replace("{target}", target) for c in shown]
     strong = [(r, c) for r, e in enumerate(entries) if e.best for c in range(len(shown))]
-    left = (0,) if shown[-1].head else (0, len(shown) - 1)
     rows = [[c.cell(e) for c in shown] for e in entries]
-    return Table("", heads, rows, strong=strong, left=left, help=[c.help for c in shown])
+    return Table("", heads, rows, strong=strong, help=[c.help.replace("{target}", target) for c in shown])
 
 
 def run_table(
@@ -163,34 +231,37 @@ def run_table(
     metrics: About,
     names: Mapping[str, str] | None = None,
     done: Mapping[str, str] | None = None,
+    task: str = PLAIN,
 ) -> Table:
-    """The table of a run. ``names``: the methods' of labels; ``done``: the rounds done, of methods that go on."""
+    """The table of a run, best first. ``names``: the methods' of labels; ``done``: rounds, of methods that go on."""
     ends = {label: accuracy(facts) for label, facts in methods.items()}
     top = max((v for v in ends.values() if v is not None), default=None)
     entries = []
-    for label, facts in methods.items():
+    for label in ranked(methods):
+        facts = methods[label]
         local = next((ends[o] for o in methods if (names or {}).get(o) == "local" and o != label), None)
         best = top is not None and ends[label] == top
         entries.append(Entry(label, facts, (done or {}).get(label, ""), local, best=best))
-    return _table(RUN, entries, view, metrics)
+    return _table(RUN, entries, view, metrics, task)
 
 
 def comparison_table(
-    methods: Mapping[str, dict[str, Any]], view: str, metrics: About, seeds: int, target: float
+    methods: Mapping[str, dict[str, Any]], view: str, metrics: About, seeds: int, target: float, task: str = PLAIN
 ) -> Table:
     """The table of a comparison, best first."""
     entries = [Entry(label, facts, seeds=seeds, best=i == 0) for i, (label, facts) in enumerate(methods.items())]
-    return _table(COMPARISON, entries, view, metrics, f"{100 * target:.1f} %")
+    return _table(COMPARISON, entries, view, metrics, task, f"{100 * target:.1f} %")
 
 
-def curves(metrics: About) -> list[dict[str, Any]]:
+def curves(metrics: About, task: str = PLAIN) -> list[dict[str, Any]]:
     """What the page can draw over rounds: columns of ``history.csv``, with their names in a menu and on an axis."""
-    first = METRICS["accuracy"].about()
+    first = headline(task).about()
+    what = first["title"]
     rows: list[tuple[str, str, str, Mapping[str, Any]]] = [
-        ("accuracy", "accuracy of personal models", "test accuracy", first),
-        ("mean", "mean accuracy over clients", "mean test accuracy", first),
-        ("worst_tenth", "accuracy of the worst tenth", "accuracy, worst tenth", first),
-        ("shared_accuracy", "accuracy of shared or context models", "accuracy of shared models", first),
+        ("accuracy", f"{what} of personal models", f"test {what}", first),
+        ("mean", f"mean {what} over clients", f"mean test {what}", first),
+        ("worst_tenth", f"{what} of the worst tenth", f"{what}, worst tenth", first),
+        ("shared_accuracy", f"{what} of shared or context models", f"{what} of shared models", first),
     ]
     for name, about in metrics.items():
         title = about["title"]

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cgpfl.report.clients import clients_of
+from cgpfl.report.columns import first_title
 from cgpfl.report.figures import COLOURS
 from cgpfl.report.files import read_history
+from cgpfl.report.pictures import blank, save_picture, whole
 
 PLAIN = ("local", "fedavg")
 """What every method is measured against; drawn as lines behind the others."""
@@ -18,34 +21,27 @@ PLAIN = ("local", "fedavg")
 
 def draw(folder: Path) -> list[Path]:
     """Draw what a comparison's folder holds into ``figures/``; returns the files."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     history = read_history(folder)
-    place = folder / "figures"
-    place.mkdir(exist_ok=True)
     written: list[Path] = []
     rows = len(summary["methods"])
     columns = min(rows, 6)
     tall = -(-rows // columns)
     sizes = {"ranking": (8.5, max(2.8, 1.0 + 0.27 * rows)), "accuracy": (1.9 * columns + 0.7, 1.65 * tall + 0.9)}
     for name, size in sizes.items():
-        picture = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(picture)
+        picture = blank(size)
         if name == "accuracy":
             small_multiples(picture, history, summary, tall, columns)
         else:
             ranking(picture, summary)
-        written.append(place / f"{name}.png")
-        picture.savefig(written[-1], dpi=150)
+        written += save_picture(picture, folder / "figures", name)
     return written
 
 
 def title(summary: dict[str, Any]) -> str:
     """Where the numbers are from."""
     data, seeds = summary["data"], summary["seeds"]
-    origin = f"{data.get('source', 'data')}, split: {data.get('split', 'own')}, {data['clients']} clients"
+    origin = f"{data.get('source', 'data')}, split: {data.get('split', 'own')}, {clients_of(data)} clients"
     return f"{origin}, {summary['rounds']} rounds, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
 
 
@@ -72,7 +68,7 @@ def ranking(picture: Any, summary: dict[str, Any]) -> None:
     axes.margins(x=0.09)
     axes.set_yticks(places, list(methods))
     axes.set_ylim(0.3, len(methods) + 0.7)
-    axes.set_xlabel("test accuracy of the clients' models (%), mean and each seed")
+    axes.set_xlabel(f"test {first_title(summary['data'])} of the clients' models (%), mean and each seed")
     for side, key, label, unit in ((sent, "megabytes", "MB", 1.0), (work, "gradients", "gradients, k", 1e3)):
         side.barh(places, [facts[key] / unit for facts in methods.values()], color=COLOURS[7], alpha=0.6, height=0.6)
         side.set_xlabel(label)
@@ -103,11 +99,12 @@ def small_multiples(picture: Any, history: pd.DataFrame, summary: dict[str, Any]
             axes.fill_between(own.index, own.min(axis=1), own.max(axis=1), color=COLOURS[0], alpha=0.2, lw=0)
             axes.plot(own.index, own.mean(axis=1), color=COLOURS[0], lw=1.8)
         axes.set_title(label, fontsize=9)
+        whole(axes.xaxis)
         axes.tick_params(labelsize=8)
     used = len(summary["methods"])
     for i, axes in enumerate(grid):
         axes.set_visible(i < used)
         axes.tick_params(labelbottom=i + columns >= used)
     picture.supxlabel("round", fontsize=9)
-    picture.supylabel("test accuracy (%)", fontsize=9)
+    picture.supylabel(f"test {first_title(summary['data'])} (%)", fontsize=9)
     picture.suptitle(title(summary) + "; grey: local (dashes), fedavg (dots)", fontsize=10)

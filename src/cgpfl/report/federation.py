@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cgpfl.report.figures import COLOURS
+from cgpfl.report.pictures import blank, write_picture
 
 MOST_CLIENTS, MOST_CLASSES = 60, 26
 """Up to so many, numbers are written out; more are drawn as a picture with a scale."""
@@ -19,18 +20,13 @@ def draw_federation(counts: np.ndarray, title: str, path: Path, class_names: Seq
 
     One row a client, in their order. The suffix of ``path`` says the format: .png, .svg or .pdf.
     """
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     counts, path = np.asarray(counts), Path(path)
     clients, classes = counts.shape
     names = [str(k) for k in range(classes)] if class_names is None else list(class_names)
     sizes = counts.sum(axis=1)
     wide = 0.46 * min(classes, MOST_CLASSES)
     tall = 0.175 * min(clients, MOST_CLIENTS)
-    picture = Figure(figsize=(max(wide, 1.4) + 3.0, max(tall, 0.7) + 1.3), layout="constrained")
-    FigureCanvasAgg(picture)
+    picture = blank((max(wide, 1.4) + 3.0, max(tall, 0.7) + 1.3))
     cells, bars = picture.subplots(1, 2, sharey=True, width_ratios=(max(wide, 1.4), 2.2))
     image = class_map(cells, counts, names)
     if not _written_out(counts):
@@ -40,11 +36,7 @@ def draw_federation(counts: np.ndarray, title: str, path: Path, class_names: Seq
     size_bars(bars, sizes)
     facts = f"{clients} clients, {sizes.sum():,} samples; a client has {sizes.min():,} to {sizes.max():,}"
     picture.suptitle(f"{title}\n{facts}, on average {sizes.mean():,.0f}", fontsize=10)
-    kind = path.suffix.lower()
-    with mpl.rc_context({"svg.hashsalt": "cgpfl"}):  # the same numbers make the same file
-        no_date = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-        picture.savefig(path, dpi=150, metadata=no_date.get(kind))
-    return path
+    return write_picture(picture, path)
 
 
 def _written_out(counts: np.ndarray) -> bool:

@@ -3,60 +3,57 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from cgpfl.report.clients import clients_of
+from cgpfl.report.columns import first_title, ranked
 from cgpfl.report.files import read_history
+from cgpfl.report.pictures import blank, save_picture, whole
 
 COLOURS = ("#4C72B0", "#DD8452", "#55A868", "#C44E52", "#8172B3", "#937860", "#DA8BC3", "#8C8C8C", "#CCB974", "#64B5CD")
 """Told apart by most readers, in print too."""
 
 
 def draw(run: Path) -> list[Path]:
-    """Draw what a run folder holds into ``figures/``; returns the files."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+    """Draw what a run folder holds into ``figures/``; returns the files. What has nothing to show is left out."""
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     history = read_history(run)
     metrics = pd.read_parquet(run / "metrics.parquet")
-    folder = run / "figures"
-    folder.mkdir(exist_ok=True)
     written: list[Path] = []
 
-    def figure(name: str, size: tuple[float, float]) -> tuple[Any, Any]:
-        picture = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(picture)
-        written.append(folder / f"{name}.png")
+    def figure(name: str, size: tuple[float, float], paint: Callable[[Any], None]) -> None:
+        picture = blank(size)
         axes = picture.add_subplot()
         axes.spines[["top", "right"]].set_visible(False)
-        return picture, axes
+        paint(axes)
+        written.extend(save_picture(picture, run / "figures", name))
 
-    picture, axes = figure("accuracy", (7, 4.2))
-    accuracy(axes, history, summary)
-    picture.savefig(written[-1], dpi=150)
+    figure("accuracy", (8, 4.2), lambda axes: accuracy(axes, history, summary))
     for label, facts in summary["methods"].items():
-        if facts["contexts"] is None:
+        found = facts["contexts"]
+        if found is None:
             continue
         rows = metrics[metrics["method"] == label]
-        height = min(8.0, max(2.6, 1.2 + 0.09 * rows["client"].nunique()))
-        picture, axes = figure(f"contexts-{label}", (7, height))
-        context_map(axes, rows, label)
-        picture.savefig(written[-1], dpi=150)
-        if "curve" in facts["contexts"]:
-            picture, axes = figure(f"choosing-k-{label}", (7, 4.2))
-            (cross_fitting if "score" in facts["contexts"]["curve"] else choosing_k)(axes, facts["contexts"], label)
-            picture.savefig(written[-1], dpi=150)
+        if rows["context"].nunique() > 1:  # one colour everywhere says nothing
+            height = min(8.0, max(2.6, 1.2 + 0.09 * rows["client"].nunique()))
+            figure(f"contexts-{label}", (7, height), partial(context_map, rows=rows, label=label))
+        if len(found.get("curve", {}).get("k", ())) > 1:
+            paint = cross_fitting if "score" in found["curve"] else choosing_k
+            figure(f"choosing-k-{label}", (7, 4.2), partial(paint, contexts=found, label=label))
     return written
 
 
 def accuracy(axes: Any, history: pd.DataFrame, summary: dict[str, Any]) -> None:
-    """Pooled accuracy of the personal models over rounds, a line a method."""
-    for i, label in enumerate(summary["methods"]):
-        rows = history[history["method"] == label]
+    """Pooled accuracy of the personal models over rounds, a line a method; the legend has the best first."""
+    labels = list(summary["methods"])
+    for label in ranked(summary["methods"]):
+        rows, i = history[history["method"] == label], labels.index(label)
         if not len(rows):
             continue
         colour = COLOURS[i % len(COLOURS)]
@@ -67,11 +64,18 @@ def accuracy(axes: Any, history: pd.DataFrame, summary: dict[str, Any]) -> None:
         if summary["methods"][label]["diverged"]:
             axes.plot(rows["round"].iloc[-1], last, "x", color=colour, ms=9, mew=2)
     data = summary["data"]
-    axes.set(xlabel="round", ylabel="test accuracy of the clients' models (%)")
+    axes.set(xlabel="round", ylabel=f"test {first_title(data)} of the clients' models (%)")
     origin = f"{data.get('source', 'data')}, split: {data.get('split', 'own')}"
-    axes.set_title(f"{origin}, {data['clients']} clients, seed {summary['seed']}")
+    axes.set_title(f"{origin}, {clients_of(data)} clients, seed {summary['seed']}")
     axes.grid(alpha=0.25)
-    axes.legend(loc="lower right", frameon=False)
+    whole(axes.xaxis)
+    beside(axes)
+
+
+def beside(axes: Any) -> None:
+    """The legend, to the right of the curves: it hides none of them."""
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=9)
 
 
 def context_map(axes: Any, rows: pd.DataFrame, label: str) -> None:
@@ -100,6 +104,7 @@ def context_map(axes: Any, rows: pd.DataFrame, label: str) -> None:
         extent=(rounds[0] - step / 2, rounds[-1] + step / 2, len(values) - 0.5, -0.5),
     )
     axes.set(xlabel="round", ylabel="clients, by final context")
+    whole(axes.xaxis)
     axes.set_yticks([])
     axes.set_title(f"{label}: context of each client")
     handles = [Patch(color=colours[i], label=f"context {c}") for c, i in names.items()]
@@ -140,7 +145,7 @@ def choosing_k(axes: Any, contexts: dict[str, Any], label: str) -> None:
     axes.plot(k, error[ks == k], "*", color=COLOURS[3], ms=16, label=f"chosen: K = {k}")
     axes.set(xlabel="number of contexts K", ylabel="terms of the generalization bound")
     axes.set_title(f"{label}: choosing the number of contexts")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    whole(axes.xaxis)
     axes.grid(alpha=0.25)
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2, frameon=False)

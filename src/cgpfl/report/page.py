@@ -14,9 +14,11 @@ from string import Template
 from typing import Any
 
 from cgpfl.errors import CgpflError
-from cgpfl.report.columns import accuracy, comparison_table, curves, run_table
+from cgpfl.report.choice import count
+from cgpfl.report.columns import PLAIN, accuracy, comparison_table, curves, first_title, run_table
 from cgpfl.report.files import whole
 from cgpfl.report.read import read_run
+from cgpfl.tables import Table, origin
 
 ASSETS = Path(__file__).parent / "assets"
 MARK = '<meta name="generator" content="cgpfl'
@@ -65,24 +67,35 @@ def _asset(name: str) -> str:
 
 def fragments(runs: Sequence[Path], live: bool = False) -> dict[str, Any]:
     """What is new on a live page: ``page`` (for the charts) and the HTML of head, table and settings."""
-    read = [(path, read_run(path)) for path in runs]
-    names = [run["name"] for _, run in read]
+    read = read_runs(runs)
     parts: dict[str, list[str]] = {"head": [], "table": [], "settings": []}
     for path, run in read:
-        if names.count(run["name"]) > 1:  # runs of one name in several folders
-            run["name"] = str(path)
         if run["state"] == "running" and not live:
             run["state"] = "not finished"
         with whole(path):
-            run["title"] = title(run)
             parts["head"].append(head(run))
             parts["table"].append(table(run, len(read) > 1))
             parts["settings"].append(settings(path, run))
-    parts["table"].append(f'<p class="quiet">{escape(WORDS)}</p>')
+    if len(read) > 1:
+        parts["table"].append(_words([table_of(run, "page") for _, run in read]))
     measured = {name: about for _, run in read for name, about in run.get("metrics", {}).items()}
-    page = {"live": live, "runs": [{k: v for k, v in run.items() if k != "config"} for _, run in read]}
-    page["curves"] = curves(measured)
+    shown = [{**run, "first": first_title(run["data"])} for _, run in read]
+    page = {"live": live, "runs": [{k: v for k, v in run.items() if k != "config"} for run in shown]}
+    tasks = [run["data"].get("task", PLAIN) for _, run in read]
+    page["curves"] = curves(measured, tasks[0])
     return {"page": page, **{name: "".join(texts) for name, texts in parts.items()}}
+
+
+def read_runs(runs: Sequence[Path]) -> list[tuple[Path, dict[str, Any]]]:
+    """The runs with their folders, each under a name of its own, and a title."""
+    read = [(path, read_run(path)) for path in runs]
+    names = [run["name"] for _, run in read]
+    for path, run in read:
+        if names.count(run["name"]) > 1:  # runs of one name in several folders
+            run["name"] = str(path)
+        with whole(path):
+            run["title"] = title(run)
+    return read
 
 
 @cache
@@ -100,9 +113,9 @@ def title(run: dict[str, Any]) -> str:
     data, seeds = run["data"], run["seeds"]
     if not data:
         return "nothing recorded yet"
-    facts = [f"{data.get('source', 'data')} split by {data.get('split', 'own')}", f"{data['clients']} clients"]
+    facts = [origin(data), count(data["clients"], "client")]
     if data["true_contexts"]:
-        facts.append(f"{data['true_contexts']} hidden contexts")
+        facts.append(count(data["true_contexts"], "hidden context"))
     facts.append(str(run["model"]["name"]))
     facts.append(f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds from {seeds[0]}")
     return ", ".join(facts)
@@ -114,17 +127,22 @@ def head(run: dict[str, Any]) -> str:
     return f'<h1>{escape(run["name"])}{state}</h1><p class="quiet">{escape(run["title"])}</p>'
 
 
-def table(run: dict[str, Any], several: bool) -> str:
-    """The result table of a run or a comparison."""
+def table_of(run: dict[str, Any], view: str) -> Table:
+    """The result table of a run or a comparison, in a ``view`` of :mod:`cgpfl.report.columns`."""
     methods, about = {m["label"]: m["summary"] for m in run["methods"]}, run.get("metrics", {})
+    task = run["data"].get("task", PLAIN)
     if run["kind"] == "comparison":
-        shown = comparison_table(methods, "page", about, len(run["seeds"]), run.get("target", 0.0))
-    else:
-        names = {m["label"]: m["name"] for m in run["methods"]}
-        done = {m["label"]: f"{m['round']} of {m['rounds']}" for m in run["methods"] if m["round"] < m["rounds"]}
-        shown = run_table(methods, "page", about, names, done)
+        return comparison_table(methods, view, about, len(run["seeds"]), run.get("target", 0.0), task)
+    names = {m["label"]: m["name"] for m in run["methods"]}
+    done = {m["label"]: f"{m['round']} of {m['rounds']}" for m in run["methods"] if m["round"] < m["rounds"]}
+    return run_table(methods, view, about, names, done, task)
+
+
+def table(run: dict[str, Any], several: bool) -> str:
+    """The result table as HTML, what its columns mean, and what else to know."""
+    methods, shown = {m["label"]: m["summary"] for m in run["methods"]}, table_of(run, "page")
     strong = {(r, c) for r, c in shown.strong}
-    facts = list(methods.values())
+    facts = [methods[row[0]] for row in shown.rows]
 
     def cell(r: int, c: int, text: str) -> tuple[str, str]:
         if r < 0:
@@ -135,7 +153,17 @@ def table(run: dict[str, Any], several: bool) -> str:
 
     caption = f"<h3>{escape(run['name'])}</h3>" if several else ""
     notes = "".join(f'<p class="quiet">{escape(str(note))}</p>' for note in run.get("notes", []))
-    return f'{caption}<div class="wide">{shown.html(cell)}</div>{notes}{_remarks(run["methods"])}'
+    hint = '<p class="hint more" hidden>More columns: scroll →</p>'
+    wide = f'<div class="wide" tabindex="0">{shown.html(cell)}</div>{hint}'
+    words = "" if several else _words([shown])
+    return f"{caption}{wide}{words}{notes}{_remarks(run['methods'])}"
+
+
+def _words(shown: Sequence[Table]) -> str:
+    """What each column means, where it stands: below the table, or the last of several."""
+    pairs = dict.fromkeys(pair for table in shown for pair in zip(table.columns, table.help, strict=True))
+    items = [f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in pairs if text]
+    return f'<dl class="words quiet">{"".join(items)}</dl>' if items else ""
 
 
 def _remarks(methods: list[dict[str, Any]]) -> str:
@@ -149,12 +177,6 @@ def _remarks(methods: list[dict[str, Any]]) -> str:
         ]
     items = "".join(f"<li>{line}</li>" for line in lines)
     return f'<ul class="notes">{items}</ul>' if items else ""
-
-
-WORDS = (
-    "accuracy: correct test answers of the clients' own models over all test samples, last round. worst tenth: mean "
-    "over the worst tenth of the clients. ARI: agreement with the true contexts, 1 = exact, 0 = chance."
-)
 
 
 def settings(path: Path, run: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cgpfl.errors import CgpflError
-from cgpfl.report.clients import Clients, of_metrics, of_records
+from cgpfl.report.clients import Clients, clients_of, names_of, of_metrics, of_records
 from cgpfl.report.contexts import contexts, explained
 from cgpfl.report.files import events_of, load, read_history, reading, whole
 from cgpfl.report.shrink import MOST_CLIENTS, MOST_POINTS, compact, thin
@@ -76,7 +76,8 @@ def _read_run(path: Path, summary: dict[str, Any] | None, config: str, settings:
         "kind": "run",
         "state": "finished" if finished or told is None else told.state,
         "seeds": [about["seed"]],
-        "data": about["data"],
+        "data": _facts(about["data"]),
+        "names": names_of(about["data"]),
         "model": about["model"],
         "metrics": about.get("metrics", {}),
         "config": config,
@@ -119,6 +120,11 @@ def _read_run(path: Path, summary: dict[str, Any] | None, config: str, settings:
     return compact(run)
 
 
+def _facts(data: dict[str, Any]) -> dict[str, Any]:
+    """Facts of the data without the list of its clients."""
+    return {k: v for k, v in data.items() if k != "names"} | {"clients": clients_of(data)}
+
+
 def _notes(run: dict[str, Any]) -> list[str]:
     """What the charts leave out."""
     notes = []
@@ -149,6 +155,7 @@ def read_comparison(path: Path, summary: dict[str, Any], config: str, settings: 
         }
         methods.append(about | {"round": summary["rounds"], "rounds": summary["rounds"]})
     about = {k: summary[k] for k in ("seeds", "data", "model", "target", "notes")}
+    about["data"] = _facts(about["data"])
     about["metrics"] = summary.get("metrics", {})
     state = {"name": path.resolve().name, "kind": "comparison", "state": "finished", "config": config, "truth": None}
     return compact({**state, **about, "methods": methods})

@@ -3,6 +3,7 @@
 // layout, and a sentence. None of them touches the page.
 
 const REFERENCES = { local: "dash", fedavg: "dot" };
+const OVER = { local: ["#1B1F24", "#FFFFFF"], fedavg: ["#8A929C", "#8A929C"] }; // where dashes tell runs apart
 // Okabe & Ito's and Paul Tol's colours: told apart by colour-blind readers, too. [on white, on black]
 const STRONG = [
   ["#0072B2", "#56B4E9"],
@@ -37,6 +38,9 @@ const SYMBOLS = ["circle", "square", "diamond", "cross", "triangle-up", "x", "pe
 const GAIN = ["#009E73", "#2FC79B"],
   LOSS = ["#AA3377", "#E06FA8"];
 const DASHES = ["solid", "dash", "dot", "dashdot"];
+const RUN_DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
+const RUN_WORDS = ["Solid", "dashes", "dots", "dashes and dots", "long dashes", "long dashes and dots"];
+const NAMED = 50; // so many clients have their names on an axis; more have them under the pointer
 
 /** A line style a method, the same everywhere: CGPFL strong, references grey, the others muted. */
 function stylesOf(runs) {
@@ -47,7 +51,7 @@ function stylesOf(runs) {
   let others = 0;
   for (const [label, name] of names) {
     if (name in REFERENCES)
-      styles.set(label, { colour: ["#555B63", "#B4BAC2"], dash: REFERENCES[name], width: 1.8, fixed: true });
+      styles.set(label, { colour: ["#555B63", "#B4BAC2"], dash: REFERENCES[name], width: 1.8, fixed: true, over: OVER[name] });
     else if (strong.includes(label)) {
       const i = strong.indexOf(label);
       styles.set(label, { colour: STRONG[i % 4], dash: i % 2 ? "9px,7px" : "solid", width: 2.6 });
@@ -65,6 +69,8 @@ function stylesOf(runs) {
   return styles;
 }
 
+/** What a client is called: its name, or its number. */
+const nameOf = (run, i) => (run.names && run.names[i] != null ? run.names[i] : "client " + i);
 const percent = (v, digits = 1) => (v == null ? "–" : (100 * v).toFixed(digits) + " %");
 const contextColour = (c) => CONTEXTS[c % CONTEXTS.length];
 
@@ -84,6 +90,8 @@ function traceOf(m, x, y, ui, more = {}) {
   };
 }
 
+/** Of an axis of rounds: whole ones alone, where there are few. */
+const wholeRounds = (run) => (Math.max(...run.methods.map((m) => m.history.round.at(-1) ?? 0)) <= 12 ? { dtick: 1 } : {});
 const visible = (run, ui) => run.methods.filter((m) => !ui.hidden.has(m.label));
 
 /** A metric over rounds, bytes or gradients: a line a method, with the range over seeds where there are several. */
@@ -137,9 +145,36 @@ function curves(run, ui) {
     layout: {
       hovermode: ui.x === "round" ? "x unified" : "closest",
       uirevision: ui.x + ui.y,
-      xaxis: { title: { text: over[ui.x] }, rangemode: "tozero" },
-      yaxis: { title: { text: drawn.axis }, tickformat: share ? ".0%" : "" },
+      xaxis: { title: { text: over[ui.x] }, rangemode: "tozero", ...(ui.x === "round" ? wholeRounds(run) : {}) },
+      yaxis: { title: { text: drawn.axis }, tickformat: share ? ".1~%" : "" },
     },
+  };
+}
+
+/** All runs' curves on common axes: a colour a method, a style of lines a run. */
+function overlay(runs, ui) {
+  const drawn = ui.curves.find((c) => c.name === ui.y);
+  const each = runs.map((run, i) => {
+    const made = curves(run, ui);
+    for (const t of made.data) {
+      if (t.meta === "method") {
+        t.hovertemplate = t.hovertemplate.replace("</extra>", `, ${run.name}</extra>`);
+        const over = ui.styles.get(t.name).over;
+        t.line = { color: over ? over[ui.dark] : t.line.color, dash: RUN_DASHES[i % RUN_DASHES.length], width: 2 };
+        t.opacity = 1;
+      }
+    }
+    return made;
+  });
+  const words = runs.map((run, i) => `${RUN_WORDS[i % RUN_WORDS.length]}: ${run.name}`);
+  return {
+    data: each.flatMap((made) => made.data),
+    say: `Colours are methods, as above, local black and fedavg grey; lines are runs. ${words.join(", ")}.`.replace(
+      "black",
+      ui.dark ? "white" : "black",
+    ),
+    height: 420,
+    layout: { ...each[0].layout, hovermode: "closest", yaxis: { ...each[0].layout.yaxis, title: { text: drawn.axis } } },
   };
 }
 
@@ -162,7 +197,7 @@ function sorted(run, ui) {
     data,
     layout: {
       xaxis: { title: { text: "clients, worst to best" }, tickformat: ".0%", range: [-0.01, 1.01] },
-      yaxis: { title: { text: "test accuracy" }, tickformat: ".0%" },
+      yaxis: { title: { text: "test " + (run.first || "accuracy") }, tickformat: ".1~%" },
     },
   };
 }
@@ -181,7 +216,7 @@ function gains(run, m, ui) {
   const order = gain.map((_, i) => i).sort((a, b) => gain[a] - gain[b] || own[a] - own[b]);
   const x = order.map((_, i) => i + 1),
     pick = (a) => order.map((i) => a[i]),
-    ids = order.map((i) => "client " + c.client[i]);
+    ids = order.map((i) => nameOf(run, c.client[i]));
   const size = order.length > 200 ? 4 : 8,
     data = [];
   const points = (name, y, marker) => ({
@@ -243,8 +278,12 @@ function gains(run, m, ui) {
       xaxis: {
         title: { text: alone ? "clients, by what they gain" : "clients, by accuracy" },
         range: [0.2, order.length + 0.8],
+        showgrid: false,
+        ...(order.length <= NAMED
+          ? { tickvals: x, ticktext: ids, tickangle: -90, tickfont: { size: order.length > 25 ? 9 : 11 } }
+          : { showticklabels: false }),
       },
-      yaxis: { title: { text: "test accuracy" }, tickformat: ".0%" },
+      yaxis: { title: { text: "test " + (run.first || "accuracy") }, tickformat: ".1~%" },
     },
   };
 }
@@ -263,7 +302,7 @@ const column =
       ),
     layout: {
       hovermode: "x unified",
-      xaxis: { title: { text: "round" } },
+      xaxis: { title: { text: "round" }, ...wholeRounds(run) },
       yaxis: { title: { text: title }, ...more },
     },
   });
@@ -280,7 +319,7 @@ const moves = (run, ui) => ({
     ),
   layout: {
     hovermode: "x unified",
-    xaxis: { title: { text: "round" } },
+    xaxis: { title: { text: "round" }, ...wholeRounds(run) },
     yaxis: { title: { text: "clients that moved" }, rangemode: "tozero" },
   },
 });

@@ -181,7 +181,7 @@ function differences(run, m, ui) {
       showlegend: true,
       legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", traceorder: "normal", font: { size: 12 } },
       xaxis: { tickformat: ".0%", range: [0, 1], showgrid: false, anchor: "y" },
-      yaxis: { domain: [0.8, 1], showticklabels: false, showgrid: false, fixedrange: true },
+      yaxis: { title: { text: "variance" }, domain: [0.8, 1], showticklabels: false, showgrid: false, fixedrange: true },
       xaxis2: { title: { text: "trust" }, range: [-0.01, 1.01], anchor: "y2" },
       yaxis2: { title: { text: "clients" }, domain: [0, 0.62], rangemode: "tozero" },
     },
@@ -193,11 +193,13 @@ function differences(run, m, ui) {
 function verdict(m) {
   const notes = m.summary.notes || [],
     { sentence, groups } = m.contexts,
-    said = sentence || `${groups.length} contexts with members`;
+    said = sentence || `${groups.length} context${groups.length === 1 ? "" : "s"} with members`,
+    alike = oneContext(m) ? ["There is one context, so there is no chart that compares some."] : [];
   return element(
     "div",
     {},
     element("p", {}, said[0].toUpperCase() + said.slice(1) + "."),
+    ...alike.map((line) => element("p", { className: "quiet" }, line)),
     ...(notes.length ? [element("ul", { className: "notes" }, ...notes.map((note) => element("li", {}, note)))] : []),
   );
 }

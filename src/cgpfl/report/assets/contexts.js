@@ -33,14 +33,21 @@ function contextMap(run, m, ui) {
       z,
       x: c.rounds,
       y,
-      customdata: names.map((i) => z[0].map(() => i)),
+      customdata: names.map((i) => z[0].map(() => nameOf(run, i))),
       ...steps(most, contextColour),
-      hovertemplate: "client %{customdata}, round %{x}: context %{z}<extra></extra>",
+      hovertemplate: "%{customdata}, round %{x}: context %{z}<extra></extra>",
     },
   ];
   const layout = {
-    xaxis: { title: { text: "round" }, domain: [truth ? 0.045 : 0, 1], showgrid: false },
-    yaxis: { showticklabels: false, showgrid: false, autorange: "reversed" },
+    xaxis: { title: { text: "round" }, ...wholeRounds(run), domain: [truth ? 0.045 : 0, 1], showgrid: false },
+    yaxis: {
+      title: { text: "clients, by final context" },
+      anchor: truth ? "x2" : "x",
+      ticks: "",
+      showticklabels: false,
+      showgrid: false,
+      autorange: "reversed",
+    },
   };
   if (truth) {
     const shades = Math.max(...truth) + 1;
@@ -54,10 +61,10 @@ function contextMap(run, m, ui) {
         const v = 70 + Math.round((150 * i) / Math.max(shades - 1, 1));
         return `rgb(${v},${v},${v})`;
       }),
-      customdata: names.map((i) => [i]),
-      hovertemplate: "client %{customdata}: truly in context %{z}<extra></extra>",
+      customdata: names.map((i) => [nameOf(run, i)]),
+      hovertemplate: "%{customdata}: truly in context %{z}<extra></extra>",
     });
-    layout.xaxis2 = { domain: [0, 0.03], showticklabels: false, showgrid: false };
+    layout.xaxis2 = { domain: [0, 0.03], ticks: "", showticklabels: false, showgrid: false };
   }
   return {
     data,
@@ -103,21 +110,21 @@ function labelShares(run, m, ui) {
     return g.labels.map((v) => v / Math.max(sum, 1));
   });
   const x = [...Array(classes).keys()].map(String),
-    y = groups.map((g) => "context " + g.context);
+    y = groups.map((g) => String(g.context));
   const trace = matrix(
     z,
     x,
     y,
     ui,
     (v) => (v ? (100 * v).toFixed(0) : ""),
-    "%{y}, label %{x}: %{z:.1%}<extra></extra>",
+    "context %{y}, label %{x}: %{z:.1%}<extra></extra>",
   );
   return {
     data: [trace],
     height: 130 + 30 * Math.min(y.length, 14),
     layout: {
       xaxis: { title: { text: "label (% of training samples)" }, type: "category", showgrid: false },
-      yaxis: { type: "category", autorange: "reversed", showgrid: false, automargin: true },
+      yaxis: { title: { text: "context" }, type: "category", autorange: "reversed", showgrid: false, automargin: true },
     },
   };
 }
@@ -164,7 +171,7 @@ function projection(run, m, ui) {
       name: "context " + c,
       x: rows.map(([, r]) => place[r][0]),
       y: rows.map(([, r]) => place[r][1]),
-      text: rows.map(([i]) => "client " + i + (run.truth ? `, truly in ${run.truth[i]}` : "")),
+      text: rows.map(([i]) => nameOf(run, i) + (run.truth ? `, truly in ${run.truth[i]}` : "")),
       hovertemplate: `%{text}<extra>context ${c}</extra>`,
       marker: {
         size: 9,

@@ -149,10 +149,15 @@ function offer() {
   $("y").replaceChildren(...ui.curves.map((c) => new Option(c.menu, c.name, false, c.name === ui.y)));
 }
 
+/** Whether everybody was in one context at every evaluation: there is nothing to compare. */
+const oneContext = (m) => new Set(m.contexts.map.flatMap((row) => row.filter((_, i) => i % 2 === 0))).size < 2;
+
 function build() {
   offer();
   for (const p of panels.values()) p.used = false;
   document.documentElement.style.setProperty("--columns", Math.max(2, page.runs.length));
+  if (page.runs.length > 1)
+    panel("curves", "overlay/all", "All runs on common axes", () => overlay(page.runs, ui), { full: true });
   for (const run of page.runs) {
     const of = page.runs.length > 1 ? ` – ${run.name}` : "",
       id = run.name;
@@ -189,10 +194,12 @@ function contextPanels(run, id, of) {
     models = c.models,
     full = page.runs.length === 1;
   panel("contexts", "found/" + id, `${m.label}: what was found` + of, () => ({ html: verdict(m) }), { tools, full });
-  panel("contexts", "map/" + id, `${m.label}: which context each client was in` + of, () => contextMap(run, m, ui), {
-    full,
-  });
-  if (c.curve)
+  const several = !oneContext(m);
+  if (several)
+    panel("contexts", "map/" + id, `${m.label}: which context each client was in` + of, () => contextMap(run, m, ui), {
+      full,
+    });
+  if (c.curve && c.curve.k.length > 1)
     panel("contexts", "k/" + id, `${m.label}: choosing the number of contexts` + of, () => choosing(run, m, ui));
   if (c.trust)
     panel("contexts", "differ/" + id, `${m.label}: how much clients differ` + of, () => differences(run, m, ui));
@@ -202,17 +209,19 @@ function contextPanels(run, id, of) {
     panel("contexts", "labels/" + id, `${m.label}: labels in each context` + of, () => labelShares(run, m, ui));
   if (models)
     panel("contexts", "projection/" + id, `${m.label}: models, projected` + of, () => projection(run, m, ui));
-  if (models && models.distance)
+  if (models && models.distance && models.distance.length > 1)
     panel("contexts", "distances/" + id, `${m.label}: distances between the contexts' models` + of, () =>
       modelDistances(run, m, ui),
     );
-  if (c.rounds.length > 1) {
+  if (several && c.rounds.length > 1) {
     const last = c.rounds.length - 1,
       busy = c.moved.reduce((best, v, i) => (v > 0 && i > 0 ? i : best), last);
     const e = () => Math.min(ui.at[id + m.label] ?? busy, last);
-    const slider = element("input", { type: "range", min: 1, max: last, value: e(), ariaLabel: "round" });
+    const slider = element("input", { type: "range", min: 1, max: last, value: e() }),
+      at = element("output", {}, String(c.rounds[e()]));
     slider.oninput = () => {
       ui.at[id + m.label] = Number(slider.value);
+      at.textContent = c.rounds[e()];
       draw(panels.get("q/" + id));
     };
     panel(
@@ -220,7 +229,7 @@ function contextPanels(run, id, of) {
       "q/" + id,
       `${m.label}: Q, from one evaluation to the next` + of,
       () => transition(run, m, ui, e()),
-      { tools: [slider] },
+      { tools: [element("label", { className: "quiet" }, "up to round ", slider, " ", at)] },
     );
   }
 }
@@ -230,7 +239,8 @@ function insidePanels(run, id, of) {
   const add = (key, title, chart) => panel("inside", `${key}/${id}`, title + of, () => chart(run, ui));
   if (has("ari"))
     add("ari", "Agreement with the true contexts (ARI; 1 = exact, 0 = chance)", column("ari", "ARI", ".2f"));
-  if (run.methods.some((m) => m.contexts)) add("moved", "Clients that changed their context", moves);
+  if (run.methods.some((m) => m.contexts && m.contexts.moved.some((n) => n > 0)))
+    add("moved", "Clients that changed their context", moves);
   if (has("objective_context"))
     add(
       "distance",
@@ -245,6 +255,14 @@ function groupTable(m) {
   const box = element("div", { className: "wide", innerHTML: m.contexts.table });
   for (const s of box.querySelectorAll(".swatch")) s.style.background = contextColour(Number(s.dataset.context));
   return box;
+}
+
+/** Say which tables go on to the right, where the screen ends before them. */
+function overflowing() {
+  for (const box of document.querySelectorAll(".wide")) {
+    const hint = box.nextElementSibling;
+    if (hint && hint.classList.contains("more")) hint.hidden = box.scrollWidth <= box.clientWidth + 1;
+  }
 }
 
 /** Chips that are legend and filter at once. */

@@ -16,6 +16,7 @@ $("theme").onclick = () => {
   document.documentElement.dataset.theme = ui.dark ? "light" : "dark";
   recolour();
 };
+addEventListener("resize", overflowing);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => recolour());
 const shut = new Set();
 addEventListener("beforeprint", () => {
@@ -99,12 +100,14 @@ function show(news) {
   look();
   filter();
   build();
+  overflowing();
 }
 
 async function start() {
   look();
   filter();
   build();
+  overflowing();
   try {
     const text = atob($("plotly").textContent.trim()),
       bytes = new Uint8Array(text.length);

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # theirs wait by spinning, beside another worker
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache

@@ -103,8 +103,13 @@ def test_is_algorithm_1(alpha):
         np.testing.assert_array_equal(ours == ours[i], labels == labels[i])
 
 
-@pytest.mark.parametrize("warmup", [0, 3])
-@pytest.mark.parametrize("settings", [{}, {"participation": 0.5, "dropout": 0.3}])
+SOME = {"participation": 0.5, "dropout": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("warmup", "settings"),
+    [(3, SOME), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((0, {}), (3, {}), (0, SOME)))],
+)
 def test_one_context_is_pfedme_bit_for_bit(digits, mlr, warmup, settings):
     method = CGPFL(contexts=1, warmup=warmup, server_rate=0.9, prox=12.0, context_rate=0.06)
     ours, _, _ = simulate(method, digits, mlr, rounds=6, **settings)
@@ -190,6 +195,12 @@ def test_known_contexts_are_never_clustered(digits, mlr):
     assert int(state.server.iterations) == 0
 
 
+@jax.jit
+def aggregate(method, server, uploads, cohort):
+    """Compiled once for all tests of one method and as many clients; operation by operation it takes twice as long."""
+    return method.aggregate(server, uploads, cohort, jax.random.key(1))
+
+
 def server_after(method, labels, uploads, weights, ids=None, task=None):
     """One aggregation of a settled server with the given labels."""
     task = task or Task({"w": jnp.zeros(2)}, quadratic(points([[0.0, 0.0]])), len(labels))
@@ -206,7 +217,7 @@ def server_after(method, labels, uploads, weights, ids=None, task=None):
     )
     ids = jnp.arange(len(labels)) if ids is None else jnp.asarray(ids)
     cohort = Cohort(ids, jnp.asarray(weights))
-    return server, method.aggregate(server, {"w": jnp.asarray(uploads, jnp.float32)}, cohort, jax.random.key(1))
+    return server, aggregate(method, server, {"w": jnp.asarray(uploads, jnp.float32)}, cohort)
 
 
 def test_a_cohort_without_a_context_leaves_it_alone():
@@ -247,9 +258,9 @@ def test_first_clustering_waits_for_an_answer():
     task = Task({"w": jnp.zeros(2)}, quadratic(points([[0.0, 0.0]])), 4)
     server = method.init_server(task, jax.random.key(0))
     uploads = {"w": jnp.asarray([[0.0, 0], [0.1, 0], [5, 0], [5.1, 0]])}
-    server = method.aggregate(server, uploads, Cohort(jnp.arange(4), jnp.zeros(4, int)), jax.random.key(0))
+    server = aggregate(method, server, uploads, Cohort(jnp.arange(4), jnp.zeros(4, int)))
     assert not bool(server.settled)
-    server = method.aggregate(server, uploads, Cohort(jnp.arange(4), jnp.ones(4, int)), jax.random.key(0))
+    server = aggregate(method, server, uploads, Cohort(jnp.arange(4), jnp.ones(4, int)))
     labels = np.asarray(server.assignment)
     assert labels[0] == labels[1] != labels[2] == labels[3]
 
@@ -284,6 +295,7 @@ def test_contexts_out_of_range():
         CGPFL(contexts=(0, 1, 0)).slots(8)
 
 
+@pytest.mark.slow
 def test_the_warm_up_waits_until_everyone_is_heard():
     """A fifth of the clients a round: 25 rounds for 5 answers a client, and contexts are still found."""
     data = make_data("digits", "rotation", seed=0)

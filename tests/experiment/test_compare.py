@@ -125,9 +125,9 @@ def test_runs_that_do_not_fit_in_one_program_take_several(compared, tmp_path, mo
     """With memory for one run at a time the table is the same, and progress never goes back."""
     monkeypatch.setattr("cgpfl.engine.together.memory", lambda: 1)
     told = []
-    one_by_one = cgpfl.compare(["ditto"], seeds=2, out=tmp_path / "c", on_progress=told.append, seed=5, **SMALL)
-    again = cgpfl.compare(["ditto"], {"public": 0.1}, seeds=2, out=tmp_path / "d", seed=5, **SMALL)
-    assert len(one_by_one.runs["ditto"].records) == 2
+    settings = {"seeds": 2, "out": tmp_path / "c", "seed": 5, **SMALL}
+    again = cgpfl.compare(["ditto"], {"public": 0.1}, on_progress=told.append, **settings)
+    assert len(again.runs["ditto"].records) == 2
     for label in ("local", "ditto"):
         rounds = [p.round for p in told if p.label == label]
         assert rounds == sorted(rounds)

@@ -155,8 +155,8 @@ def test_a_comparison_of_objects_goes_on_inside_a_method(own, tmp_path):
 
 def test_a_comparison_streams(own, tmp_path):
     """Personal states on disk, a seed after the other: the numbers of all at once."""
-    together = cgpfl.compare(["ditto"], own, seeds=2, out=tmp_path / "a", participation=0.7, **RUN)
-    streamed = cgpfl.compare(["ditto"], own, seeds=2, out=tmp_path / "b", participation=0.7, store="disk", **RUN)
+    together = cgpfl.compare(["local"], own, seeds=2, out=tmp_path / "a", participation=0.7, **RUN)
+    streamed = cgpfl.compare(["local"], own, seeds=2, out=tmp_path / "b", participation=0.7, store="disk", **RUN)
     for label, runs in together.runs.items():
         np.testing.assert_array_equal(runs.accuracy(), streamed.runs[label].accuracy())
     with pytest.raises(CgpflError, match="3 federations for 2 seeds"):

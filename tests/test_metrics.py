@@ -201,6 +201,7 @@ def test_what_is_always_recorded_stays_the_same(few, simulated):
         np.testing.assert_array_equal(values, simulated[1][name])
 
 
+@pytest.mark.slow
 def test_all_engines_agree(few, simulated, monkeypatch):
     model = cgpfl.MLR(few.shape, few.classes)
     names = [*MORE, *(f"{name}/pooled" for name in MORE)]

@@ -67,6 +67,7 @@ def test_on_the_command_line(place, monkeypatch):
     assert "metric my_metrics:top_two: module my_metrics cannot be imported" in said
 
 
+@pytest.mark.slow
 def test_in_a_comparison(place, monkeypatch):
     monkeypatch.syspath_prepend(str(place))
     import my_metrics

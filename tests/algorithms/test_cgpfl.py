@@ -121,6 +121,7 @@ def test_one_context_is_pfedme_bit_for_bit(digits, mlr, warmup, settings):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=slack, atol=slack)
 
 
+@pytest.mark.slow
 def test_as_many_contexts_as_clients_exchange_nothing(digits, mlr):
     """K = N, α = 1: what client 3 ends with does not depend on the others' data."""
     method = CGPFL(contexts=8, warmup=0)
@@ -280,6 +281,7 @@ def test_heuristic_chooses_once_and_keeps_k():
     assert len(np.unique(records["context"][-1])) == k[-1]
 
 
+@pytest.mark.slow
 def test_mu_as_a_number_is_the_papers_form():
     data = make_data("digits", "rotation", clients=12, contexts=2, seed=1)
     model = as_model("mlr", data.shape, data.classes)

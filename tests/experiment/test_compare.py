@@ -121,6 +121,7 @@ def test_the_folder_holds_everything(compared):
         assert (compared.folder / "figures" / f"{name}.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_runs_that_do_not_fit_in_one_program_take_several(compared, tmp_path, monkeypatch):
     """With memory for one run at a time the table is the same, and progress never goes back."""
     monkeypatch.setattr("cgpfl.engine.together.memory", lambda: 1)
@@ -169,6 +170,7 @@ def test_candidates_that_do_not_fit_are_passed_over():
     assert all(m.rate * m.prox / m.coin <= 0.5 + 1e-6 for m in found)
 
 
+@pytest.mark.slow
 def test_a_search_chooses_by_validation_alone(tmp_path):
     """Among 4 settings the one with the best validation accuracy is taken, and its test accuracy is what is shown."""
     settings = {"tune": 4, "seeds": 2, "rounds": 4, "eval_every": 4}
@@ -187,6 +189,7 @@ def test_a_search_chooses_by_validation_alone(tmp_path):
     np.testing.assert_allclose(local.accuracy(), [a for _, a in each], atol=0.01)
 
 
+@pytest.mark.slow
 def test_methods_and_data_with_settings_of_their_own(tmp_path):
     """λ of the history is the chosen one's, and a diverged seed does not count answers after its end."""
     stiff = {"name": "ditto", "label": "stiff", "prox": 5.0}

@@ -15,8 +15,8 @@ from cgpfl.testing.privacy import are_labels, recognised, windows
 from cgpfl.testing.suite import Suite
 from cgpfl.tree import axpy, weighted_mean
 
-OF_EACH_KIND = ("local", "fedavg", "scaffold", "ditto", "fedmd", "ifca", "cgpfl")
-"""Nothing sent, a model sent, states on both sides, two models a client, public samples, a choice, contexts."""
+OF_EACH_KIND = ("local", "fedavg", "ditto", "ifca")
+"""Nothing sent, one model, a model of each client beside it, a choice among several."""
 
 
 @pytest.mark.parametrize("name", [n if n in OF_EACH_KIND else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])

@@ -1,6 +1,7 @@
 """Metrics by hand, against scikit-learn, and through every engine."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +21,16 @@ from cgpfl.metrics import METRICS, Metric, agreement, get_metric, name_of, of_sa
 MORE = ["balanced-accuracy", "macro-f1", "auc", "ece"]
 
 
+@partial(jax.jit, static_argnames="metric")
+def program(metric, logits, labels, weights):
+    return metric.value(metric.statistics(logits, labels, weights))
+
+
 def value(name, logits, labels, weights=None):
     """Over one batch."""
-    metric = METRICS[name]
     weights = np.ones(len(labels)) if weights is None else weights
-    sums = metric.statistics(jnp.asarray(logits, jnp.float32), jnp.asarray(labels), jnp.asarray(weights, jnp.float32))
-    return float(metric.value(sums))
+    arrays = jnp.asarray(logits, jnp.float32), jnp.asarray(labels), jnp.asarray(weights, jnp.float32)
+    return float(program(METRICS[name], *arrays))
 
 
 def answers(given, classes=3):

@@ -135,7 +135,9 @@ def test_evaluation_is_what_numpy_says():
     np.testing.assert_array_equal(records["correct"], records["shared_correct"])
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [n if n in ("fedavg", "pfedme", "cgpfl") else pytest.param(n, marks=pytest.mark.slow) for n in METHODS]
+)
 def test_declared_gradients_are_those_computed(name, monkeypatch):
     """One client's round, step by step; a vmap over shares λ counts once, so those methods try one λ here."""
     wanted = {"local_rounds": 3, "inner_steps": 2, "digest_steps": 4, "start_steps": 0, "grid": 1, "seed_steps": 3}

@@ -30,7 +30,6 @@ from cgpfl.engine.problem import (
 )
 from cgpfl.metrics import measured
 
-
 # Hyper-parameters are arguments, as in the vectorised program: folded constants round otherwise. Compiled once, however
 # often a loop is run.
 _TRAIN = jax.jit(lambda method, *args: method.train(*args))

@@ -137,6 +137,7 @@ def test_as_many_contexts_as_clients_exchange_nothing(digits, mlr):
         assert not np.allclose(np.asarray(a[4]), np.asarray(b[4]), atol=1e-2)
 
 
+@pytest.mark.slow
 def test_no_pull_is_local_training(digits, mlr):
     """λ = 0, S = 1: θ takes the same SGD steps on the same minibatches as local training."""
     free, _, _ = simulate(CGPFL(contexts=2, prox=0.0, inner_steps=1, personal_rate=0.1), digits, mlr, rounds=5)
@@ -266,6 +267,7 @@ def test_first_clustering_waits_for_an_answer():
     assert labels[0] == labels[1] != labels[2] == labels[3]
 
 
+@pytest.mark.slow
 def test_heuristic_chooses_once_and_keeps_k():
     data = make_data("digits", "rotation", clients=16, contexts=2, seed=1)
     model = as_model("mlr", data.shape, data.classes)

@@ -83,6 +83,7 @@ def compared(tmp_path_factory):
     return cgpfl.compare(["ditto", "fedmd"], **settings)
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_its_table(compared):
     html = compared._repr_html_()
     rows = re.findall(r"<tr><td[^>]*>([^<]+)</td><td[^>]*>([\d.]+) ±", html)
@@ -91,6 +92,7 @@ def test_a_notebook_shows_its_table(compared):
     assert "paired t-test" in html
 
 
+@pytest.mark.slow
 def test_it_is_the_runs_one_by_one(compared):
     """Each seed has its own split; the numbers are those of cgpfl.run with that seed and split."""
     for i, seed in enumerate((5, 6)):
@@ -104,12 +106,14 @@ def test_it_is_the_runs_one_by_one(compared):
             np.testing.assert_allclose(ours.records[i].values["loss"], alone.records.values["loss"], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_local_and_fedavg_are_always_there_and_public_samples_where_needed(compared):
     assert set(compared.runs) == {"local", "fedavg", "ditto", "fedmd"}
     assert any("public, for fedmd" in note for note in compared.notes)
     assert any("local and fedavg added" in note for note in compared.notes)
 
 
+@pytest.mark.slow
 def test_the_folder_holds_everything(compared):
     summary = json.loads((compared.folder / "summary.json").read_text())
     assert list(summary["methods"]) == compared.table["method"].tolist()
@@ -136,6 +140,7 @@ def test_runs_that_do_not_fit_in_one_program_take_several(compared, tmp_path, mo
         np.testing.assert_allclose(again.runs[label].accuracy(), compared.runs[label].accuracy(), atol=0.005)
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_kept(compared):
     """One method's records are lost: only that method runs again, and the table is the same."""
     before = compared.table.drop(columns="seconds")

@@ -45,13 +45,15 @@ browser: $(TESTS)
 	@$(BIN)/python tests/browser.py
 
 # Nearly all of a test's time is compilation: programs here are compiled quickly, not for speed.
+# DURATIONS=1 lists the files and the tests that took most processor time.
+export DURATIONS
 QUICKLY := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
 test: $(TESTS) browser lint types
 	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long"
 
 test-slow: $(TESTS)
-	$(BIN)/python -m pytest -n 2 -m slow
+	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
 # Every block of the documentation's pages, the notebooks, all of the paper, and every method where others try one of a kind.
 test-long: $(TESTS)

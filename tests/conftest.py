@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # theirs wait by spinning, beside another worker
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from cgpfl.data import make_data
 from cgpfl.models import as_model
+from processor import Processor
 
 # One compilation cache for all files, workers and processes of this session, and new for each: what is compiled in one
 # file is read in the next. Workers and processes find it in their environment.
@@ -33,6 +35,11 @@ gc.set_threshold(100_000, 50, 50)  # tracing makes many objects, of which few ar
 jax.config.update("jax_num_cpu_devices", 3)  # what is not asked to use several uses the first
 if jax.default_backend() != "cpu":  # numbers worked out by hand have more digits than tf32
     jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def pytest_configure(config):
+    if os.environ.get("DURATIONS"):
+        config.pluginmanager.register(Processor())
 
 
 def pytest_unconfigure():

@@ -61,7 +61,7 @@ class Instead:
         return getattr(self.module, name)
 
 
-ENVIRONMENT = dict(os.environ)  # with make test's XLA_FLAGS, which compile quickly; slow tests compile as users do
+ENVIRONMENT = dict(os.environ)  # with the XLA_FLAGS of make test, which compile quickly
 
 
 @dataclass(frozen=True)

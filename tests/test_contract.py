@@ -15,14 +15,11 @@ from cgpfl.testing.privacy import are_labels, recognised, windows
 from cgpfl.testing.suite import Suite
 from cgpfl.tree import axpy, weighted_mean
 
+OF_EACH_KIND = ("local", "fedavg", "ditto", "ifca")
+"""Nothing sent, one model, a model of each client beside it, a choice among several."""
 
-def first_of_its_class(name):
-    return name == next(n for n, m in METHODS.items() if type(m) is type(METHODS[name]))
 
-
-@pytest.mark.parametrize(
-    "name", [n if first_of_its_class(n) else pytest.param(n, marks=pytest.mark.slow) for n in METHODS]
-)
+@pytest.mark.parametrize("name", [n if n in OF_EACH_KIND else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
 def test_every_method_keeps_the_contract(name):
     check_algorithm(name)
 

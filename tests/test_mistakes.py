@@ -1,8 +1,9 @@
 """Mistakes found in other libraries of personalised federated learning; a test bears its mistake's number."""
 
 import dataclasses
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +24,8 @@ N, ROUNDS = 8, 12
 OWN = ("local", "fedper", "apfl", "apfl-fixed", "l2sgd", "l2sgd-plus", "per-fedavg", "ditto", "pfedme")
 OWN += ("mapper", "dapper", "fedmd", "mocha", "cgpfl")  # methods with a model for each client
 GROUPED = ("cfl", "fl-hc", "ifca", "hypcluster")
+OFTEN = ("fedper", "apfl-fixed", "l2sgd", "l2sgd-plus", "fedmd", "cfl")
+"""Kinds that others stand for."""
 # Groups are found early, since rounds are few; APFL's rate: see row 7. All else is as METHODS has it, but steps
 # are on all of a client's samples (unless said otherwise): programs that draw no minibatch compile in half the time.
 SETTINGS = {
@@ -47,12 +50,20 @@ def flat(params):
     return np.concatenate([weight.reshape(*bias.shape[:-1], -1), bias], axis=-1)
 
 
+@partial(jax.jit, static_argnames=("static",))
+def models(method, task, arrays, keys, state, static):
+    """Everybody's personal and shared model: one program for all runs of a method that differ in numbers only."""
+    run = SimpleNamespace(method=method, task=task, arrays=arrays, keys=keys, static=static, rounds=ROUNDS)
+    personal = jax.vmap(partial(Simulation.personal, run), (None, 0))(state, jnp.arange(N))
+    return personal, jax.vmap(lambda i: method.shared(method.send(state.server, i)))(arrays.ids)
+
+
 def simulated(data, model, name, settings=(), **changes):
     method = get_method(name, {"batch_size": 0, **SETTINGS.get(name, {}), **changes})
     simulation = Simulation(method, data, model, rounds=ROUNDS, eval_every=4, **dict(settings))
     state, records, _ = simulation.advance(simulation.start(), 0, ROUNDS)
-    personal = jax.jit(jax.vmap(simulation.personal, (None, 0)))(state, jnp.arange(N))
-    shared = jax.vmap(lambda i: method.shared(method.send(state.server, i)))(simulation.arrays.ids)
+    parts = (method, simulation.task, simulation.arrays, simulation.keys)
+    personal, shared = models(*parts, state, simulation.static)
     return Run(simulation, state, records, flat(personal), None if shared is None else flat(shared))
 
 
@@ -97,7 +108,9 @@ def apart(a, b):
 # 1. Personal accuracy measured on the shared model, on the one a client trained for the server, or on the initial one
 
 
-@pytest.mark.parametrize("name", [*OWN, *GROUPED, "fedavg"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in OFTEN else n for n in (*OWN, *GROUPED, "fedavg")]
+)
 def test_1_personal_accuracy_is_of_the_personal_model(name, data, ran):
     run = ran(name)
     assert (apart(run.personal, flat(run.simulation.task.initial)) > 0.01).all()
@@ -276,7 +289,10 @@ OFF = [
 ]
 
 
-@pytest.mark.parametrize(("name", "off", "twin"), OFF)
+@pytest.mark.parametrize(
+    ("name", "off", "twin"),
+    [pytest.param(*case, marks=pytest.mark.slow) if case[0] in OFTEN else case for case in OFF],
+)
 def test_7_no_default_switches_a_method_off(name, off, twin, ran):
     """Every client's model differs from what it is with a knob at zero, where the method is another (``twin``)."""
     without = ran(name, **off)
@@ -372,7 +388,10 @@ def test_8_a_bad_split_of_ones_own_is_refused(parts, why):
 # 9. The same seed and another result, because the order of arrival or of summation decides
 
 
-@pytest.mark.parametrize("name", ["fedavg", "mocha", "cgpfl", *GROUPED])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n in OFTEN else n for n in ("fedavg", "mocha", "cgpfl", *GROUPED)],
+)
 def test_9_the_order_of_clients_and_their_uploads_does_not_matter(name, data, mlr, ran):
     """Listed in another order, clients upload in another order; FedAvg's draw minibatches and may not answer."""
     order = np.random.default_rng(1).permutation(N)

@@ -1,14 +1,14 @@
 """A metric and a column from outside the package: one file, and it is in everything a run leaves behind."""
 
 import json
-import os
+import sys
 import tomllib
 
 import pandas as pd
 import pytest
 
 import cgpfl
-from helpers import cgpfl_process as command  # with a PYTHONPATH of its own
+from helpers import cgpfl as command
 
 MINE = '''
 import jax.numpy as jnp
@@ -28,14 +28,14 @@ def place(tmp_path_factory):
     return folder
 
 
-def test_on_the_command_line(place):
-    path = os.pathsep.join([str(place), os.environ.get("PYTHONPATH", "")])
+def test_on_the_command_line(place, monkeypatch):
+    monkeypatch.syspath_prepend(str(place))
     config = "\n".join(["rounds = 4", 'metrics = ["accuracy", "ece"]', "[data]"])
     config += "".join(f"\n{k} = {v}" for k, v in TINY.items())
     (place / "c.toml").write_text(config)
     flags = ["--method", "local", "--method", "fedavg", "--out", place / "run"]
     flags += ["--metrics", "accuracy, my_metrics:top_two,auc"]  # over the file's
-    shown = command("run", place / "c.toml", *flags, PYTHONPATH=path).stdout
+    shown = command("run", place / "c.toml", *flags).stdout
     lines = shown.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("method "))
     head, row = lines[at], next(line for line in lines[at:] if line.startswith("fedavg "))
@@ -55,6 +55,8 @@ def test_on_the_command_line(place):
     last = clients[(clients["method"] == "fedavg") & (clients["round"] == 4)]
     assert last["top-two"].mean() == pytest.approx(found["mean"], abs=1e-6)
     assert "my_metrics:top_two" in tomllib.loads((place / "run" / "config.toml").read_text())["metrics"]
+    monkeypatch.undo()
+    del sys.modules["my_metrics"]
     # The page is made without the module: the folder says what the metric is.
     command("report", place / "run", "--out", place / "page.html")
     page = (place / "page.html").read_text()
@@ -66,6 +68,7 @@ def test_on_the_command_line(place):
     assert "metric my_metrics:top_two: module my_metrics cannot be imported" in said
 
 
+@pytest.mark.slow
 def test_in_a_comparison(place, monkeypatch):
     monkeypatch.syspath_prepend(str(place))
     import my_metrics

@@ -18,6 +18,7 @@ ELSEWHERE = {
 """Commands that do not end, take minutes, or need the network, and the tests that run them."""
 
 
+@pytest.mark.slow
 def test_python_blocks_run():
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert len(blocks) == 4

@@ -103,8 +103,13 @@ def test_is_algorithm_1(alpha):
         np.testing.assert_array_equal(ours == ours[i], labels == labels[i])
 
 
-@pytest.mark.parametrize("warmup", [0, 3])
-@pytest.mark.parametrize("settings", [{}, {"participation": 0.5, "dropout": 0.3}])
+SOME = {"participation": 0.5, "dropout": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("warmup", "settings"),
+    [(3, SOME), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((0, {}), (3, {}), (0, SOME)))],
+)
 def test_one_context_is_pfedme_bit_for_bit(digits, mlr, warmup, settings):
     method = CGPFL(contexts=1, warmup=warmup, server_rate=0.9, prox=12.0, context_rate=0.06)
     ours, _, _ = simulate(method, digits, mlr, rounds=6, **settings)
@@ -116,6 +121,7 @@ def test_one_context_is_pfedme_bit_for_bit(digits, mlr, warmup, settings):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=slack, atol=slack)
 
 
+@pytest.mark.slow
 def test_as_many_contexts_as_clients_exchange_nothing(digits, mlr):
     """K = N, α = 1: what client 3 ends with does not depend on the others' data."""
     method = CGPFL(contexts=8, warmup=0)
@@ -131,6 +137,7 @@ def test_as_many_contexts_as_clients_exchange_nothing(digits, mlr):
         assert not np.allclose(np.asarray(a[4]), np.asarray(b[4]), atol=1e-2)
 
 
+@pytest.mark.slow
 def test_no_pull_is_local_training(digits, mlr):
     """λ = 0, S = 1: θ takes the same SGD steps on the same minibatches as local training."""
     free, _, _ = simulate(CGPFL(contexts=2, prox=0.0, inner_steps=1, personal_rate=0.1), digits, mlr, rounds=5)
@@ -190,6 +197,12 @@ def test_known_contexts_are_never_clustered(digits, mlr):
     assert int(state.server.iterations) == 0
 
 
+@jax.jit
+def aggregate(method, server, uploads, cohort):
+    """Compiled once for all tests of one method and as many clients; operation by operation it takes twice as long."""
+    return method.aggregate(server, uploads, cohort, jax.random.key(1))
+
+
 def server_after(method, labels, uploads, weights, ids=None, task=None):
     """One aggregation of a settled server with the given labels."""
     task = task or Task({"w": jnp.zeros(2)}, quadratic(points([[0.0, 0.0]])), len(labels))
@@ -206,7 +219,7 @@ def server_after(method, labels, uploads, weights, ids=None, task=None):
     )
     ids = jnp.arange(len(labels)) if ids is None else jnp.asarray(ids)
     cohort = Cohort(ids, jnp.asarray(weights))
-    return server, method.aggregate(server, {"w": jnp.asarray(uploads, jnp.float32)}, cohort, jax.random.key(1))
+    return server, aggregate(method, server, {"w": jnp.asarray(uploads, jnp.float32)}, cohort)
 
 
 def test_a_cohort_without_a_context_leaves_it_alone():
@@ -247,13 +260,14 @@ def test_first_clustering_waits_for_an_answer():
     task = Task({"w": jnp.zeros(2)}, quadratic(points([[0.0, 0.0]])), 4)
     server = method.init_server(task, jax.random.key(0))
     uploads = {"w": jnp.asarray([[0.0, 0], [0.1, 0], [5, 0], [5.1, 0]])}
-    server = method.aggregate(server, uploads, Cohort(jnp.arange(4), jnp.zeros(4, int)), jax.random.key(0))
+    server = aggregate(method, server, uploads, Cohort(jnp.arange(4), jnp.zeros(4, int)))
     assert not bool(server.settled)
-    server = method.aggregate(server, uploads, Cohort(jnp.arange(4), jnp.ones(4, int)), jax.random.key(0))
+    server = aggregate(method, server, uploads, Cohort(jnp.arange(4), jnp.ones(4, int)))
     labels = np.asarray(server.assignment)
     assert labels[0] == labels[1] != labels[2] == labels[3]
 
 
+@pytest.mark.slow
 def test_heuristic_chooses_once_and_keeps_k():
     data = make_data("digits", "rotation", clients=16, contexts=2, seed=1)
     model = as_model("mlr", data.shape, data.classes)
@@ -269,6 +283,7 @@ def test_heuristic_chooses_once_and_keeps_k():
     assert len(np.unique(records["context"][-1])) == k[-1]
 
 
+@pytest.mark.slow
 def test_mu_as_a_number_is_the_papers_form():
     data = make_data("digits", "rotation", clients=12, contexts=2, seed=1)
     model = as_model("mlr", data.shape, data.classes)
@@ -284,6 +299,7 @@ def test_contexts_out_of_range():
         CGPFL(contexts=(0, 1, 0)).slots(8)
 
 
+@pytest.mark.slow
 def test_the_warm_up_waits_until_everyone_is_heard():
     """A fifth of the clients a round: 25 rounds for 5 answers a client, and contexts are still found."""
     data = make_data("digits", "rotation", seed=0)

@@ -339,6 +339,7 @@ def test_partial_participation_finds_the_same_contexts():
     assert adjusted_rand_score(TRUTH, made.labels) == 1.0
 
 
+@pytest.mark.slow
 def test_without_repairs_a_wrong_start_stays(monkeypatch):
     made = swapped(Made().round(FOLDS))
     wrong = made.labels

@@ -43,6 +43,7 @@ def test_floats_inside_are_traced():
     assert rates.method.rate.shape == (2,)
 
 
+@pytest.mark.slow
 def test_a_search_goes_through_the_rules(tmp_path):
     data = cgpfl.make_data("digits", "iid", clients=4, share=0.1, validation=0.2)
     found = cgpfl.compare(["ditto"], data, rounds=2, seeds=1, tune=2, sampler="by-size", out=tmp_path / "c")

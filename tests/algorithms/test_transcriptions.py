@@ -31,7 +31,7 @@ SHAPES = {
     "output.bias": (CLASSES,),
 }
 
-everyone_or_some = pytest.mark.parametrize("participation", [1.0, 0.6])
+everyone_or_some = pytest.mark.parametrize("participation", [pytest.param(1.0, marks=pytest.mark.slow), 0.6])
 
 
 # The problem

@@ -64,8 +64,13 @@ MODEL = quadratic(DATA)
     "method",
     [
         Seamed(FedAvg(local_rounds=2), outgoing=(Clip(norm=0.5), Noise(scale=0.1))),
-        Seamed(FedAvg(local_rounds=2), sampler=RoundRobin(), outgoing=(Quantise(bits=4),)),
-        Seamed(IFCA(contexts=2, local_rounds=2), outgoing=(Sparsify(percent=50),)),
+        *(
+            pytest.param(method, marks=pytest.mark.slow, id=f"{method.name}-{method.sampler.name}")
+            for method in (
+                Seamed(FedAvg(local_rounds=2), sampler=RoundRobin(), outgoing=(Quantise(bits=4),)),
+                Seamed(IFCA(contexts=2, local_rounds=2), outgoing=(Sparsify(percent=50),)),
+            )
+        ),
         Seamed(SCAFFOLD(local_rounds=2), sampler=ByLoss(), outgoing=(Clip(norm=1.0), Quantise(bits=8))),
     ],
     ids=lambda m: f"{m.name}-{m.sampler.name}",

@@ -197,12 +197,12 @@ def test_missing_files(tmp_path):
 
 def test_divergence_stops_that_method_alone(tmp_path):
     flags = ["--method", "local", "--method", "cgpfl", "--method", "fedavg", "--set", "cgpfl.contexts=2"]
-    done = cgpfl("run", *SMALL, "--rounds", 200, *flags, "--set", "cgpfl.prox=100", "--out", tmp_path / "run")
+    done = cgpfl("run", *SMALL, "--rounds", 16, *flags, "--set", "cgpfl.prox=100", "--out", tmp_path / "run")
     assert "cgpfl: diverged in round" in done.stderr
     assert "prox x personal_rate = 10, and the inner steps need it below 2" in done.stderr
     methods = summary_without_times(tmp_path / "run")["methods"]
-    assert methods["cgpfl"]["diverged"] == methods["cgpfl"]["rounds"] < 200
-    assert methods["local"]["rounds"] == methods["fedavg"]["rounds"] == 200
+    assert methods["cgpfl"]["diverged"] == methods["cgpfl"]["rounds"] < 16
+    assert methods["local"]["rounds"] == methods["fedavg"]["rounds"] == 16
     assert methods["fedavg"]["diverged"] is None
 
 
@@ -251,10 +251,8 @@ def never_stopped(tmp_path_factory):
 slow = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    "kill_at",
-    [pytest.param(("local", 1), marks=slow), ("cgpfl", 3), pytest.param(("cgpfl", LAST // 3), marks=slow)],
-)
+@slow  # in this process: experiment/test_run, experiment/test_given
+@pytest.mark.parametrize("kill_at", [("local", 1), ("cgpfl", 3), ("cgpfl", LAST // 3)])
 def test_killed_and_resumed_is_the_run_never_stopped(tmp_path, never_stopped, kill_at):
     folder = tmp_path / "run"
     process = start("run", *LONG, *ROUNDS, "--out", folder)
@@ -268,7 +266,8 @@ def test_killed_and_resumed_is_the_run_never_stopped(tmp_path, never_stopped, ki
     same_run(folder, never_stopped)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=slow)])
+@slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_leaves_a_resumable_run_and_says_how(tmp_path, never_stopped, number):
     folder = tmp_path / "run"
     process = start("run", *LONG, *ROUNDS, "--out", folder)
@@ -282,10 +281,11 @@ def test_ctrl_c_leaves_a_resumable_run_and_says_how(tmp_path, never_stopped, num
     same_run(folder, never_stopped)
 
 
-def test_resume_of_a_finished_run_changes_nothing(never_stopped):
-    before = summary_without_times(never_stopped)
-    cgpfl("resume", never_stopped)
-    assert summary_without_times(never_stopped) == before
+def test_resume_of_a_finished_run_changes_nothing(run_folder):
+    folder, _ = run_folder
+    before = summary_without_times(folder)
+    cgpfl("resume", folder)
+    assert summary_without_times(folder) == before
 
 
 def test_resume_notices_what_was_changed(tmp_path):

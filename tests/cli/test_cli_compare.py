@@ -44,7 +44,7 @@ def test_compare_can_tune_and_says_what_it_chose(tmp_path):
 def test_a_comparison_that_was_stopped_goes_on(tmp_path):
     folder = tmp_path / "c"
     flags = ["--methods", "local,fedavg,pfedme", "--clients", "8", "--set", "data.contexts=2", "--seeds", "2"]
-    process = start("compare", *flags, "--rounds", 2000, "--out", folder)
+    process = start("compare", *flags, "--rounds", 500, "--out", folder)
     first = folder / "methods" / "local.safetensors"
     deadline = time.monotonic() + 200
     while not first.exists() and time.monotonic() < deadline:

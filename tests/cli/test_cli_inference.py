@@ -12,6 +12,7 @@ import pytest
 
 from helpers import cgpfl
 
+pytestmark = pytest.mark.slow  # without the command line: inference/
 GUIDE = Path(__file__).parents[2] / "docs" / "after-training.md"
 
 

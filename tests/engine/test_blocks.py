@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from cgpfl.engine.blocks import client_bytes
+from cgpfl.engine.blocks import client_bytes, record_capacity
 from cgpfl.models import as_model
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="only a CPU's caches are that small")
@@ -32,3 +32,11 @@ def inside(how):
 def test_the_largest_array_counts_wherever_it_is_made(how):
     model = as_model((lambda key: {"w": jnp.ones(2)}, inside(how)), (4,), 2)
     assert client_bytes(model, {"w": jnp.ones(2)}) == 2 * 20 * 1000 * 4
+
+
+def test_runs_of_about_one_length_have_one_size_of_records():
+    """16, 32 or 64 evaluations at once; of 10,000 clients 64 take 31 MB, of 100,000 only 6 fit, of very many 1."""
+    assert [record_capacity(rounds, 1, 8) for rounds in (1, 16, 17, 32, 33, 5000)] == [16, 16, 32, 32, 64, 64]
+    assert [record_capacity(rounds, 10, 8) for rounds in (160, 161)] == [16, 32]
+    assert [record_capacity(5000, 1, clients) for clients in (10_000, 100_000, 10_000_000)] == [64, 6, 1]
+    assert record_capacity(3, 1, 100_000) == 6

@@ -72,6 +72,7 @@ def test_contexts_are_found_and_looked_at_again(data, expected):
     assert np.asarray(state.server.evidence.answers).sum() == records["answers"][-1]
 
 
+@pytest.mark.slow
 def test_streamed(data, model, expected):
     _, device, records = expected[0]
     _, stream, others = ran(Streamed, data, model)
@@ -83,6 +84,7 @@ def test_streamed(data, model, expected):
     same(records, others)
 
 
+@pytest.mark.slow
 def test_several_seeds_in_one_program(data, model, expected):
     settings = {k: v for k, v in SETTINGS.items() if k != "seed"}
     together = Together([Run(METHOD, data, seed) for seed in (0, 1)], model, **settings)
@@ -92,6 +94,7 @@ def test_several_seeds_in_one_program(data, model, expected):
         same(expected[seed][2], found)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(jax.devices()) < 2, reason="needs two devices")
 def test_two_devices(data, model, expected):
     _, device, records = expected[0]

@@ -41,10 +41,9 @@ def same(one, other):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("devices", [pytest.param(2, marks=pytest.mark.slow), 3])
-@pytest.mark.parametrize(
-    "method", ["cgpfl", *(pytest.param(m, marks=pytest.mark.slow) for m in ("ifca", "cgpfl-heur", "l2sgd"))]
-)
+@pytest.mark.slow  # pfedme's runs are compared in test_a_state_is_saved_without_copies_and_placed_again
+@pytest.mark.parametrize("devices", [2, 3])
+@pytest.mark.parametrize("method", ["cgpfl", "ifca", "cgpfl-heur", "l2sgd"])
 def test_a_run_on_several_devices_is_the_run_on_one(digits, mlr, method, devices):
     """Eight clients on three devices: nine places, one of them a copy that must not count."""
     method = get_method(method)
@@ -170,6 +169,7 @@ def test_places_fill_the_devices():
     assert filled(4, None) == 4
 
 
+@pytest.mark.slow
 def test_uploads_beyond_a_limit_stay_where_they_are(digits, mlr, monkeypatch):
     """Then the server's step is divided, too, with the same result."""
     method = get_method("fedavg")

@@ -58,6 +58,7 @@ def plain(state):
             [CGPFL(contexts="auto", warmup=1, mu=m) for m in (1e3, 1e3, 1e3, 0.0)],
             [[4, 1, 1, 1], [4, 4, 1, 1], [4, 4, 4, 1], [4, 4, 4, 1], [4, 4, 4, 1]],
             id="cgpfl",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             [CFL(rest=0.1, unrest=u) for u in (0.2, 0.2, 0.2, 10.0)],

@@ -25,7 +25,7 @@ def close(a, b, **tolerance):
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), **(tolerance or {"rtol": 1e-3, "atol": 1e-5}))
 
 
-@pytest.mark.parametrize("name", ["fedavg", "cgpfl", "cgpfl-heur"])
+@pytest.mark.parametrize("name", ["fedavg", "cgpfl", pytest.param("cgpfl-heur", marks=pytest.mark.slow)])
 def test_vectorised_equals_a_loop_over_clients(digits, mlr, name):
     """Everyone takes part, evaluated now and then (the contract suite samples clients, in every method)."""
     method = get_method(name, {"contexts": 2} if name == "cgpfl" else {})
@@ -39,22 +39,34 @@ def test_vectorised_equals_a_loop_over_clients(digits, mlr, name):
         np.testing.assert_allclose(records[key], expected[key], rtol=1e-3, atol=1e-4, err_msg=key)
 
 
-@pytest.mark.parametrize("name", ["dnn", pytest.param("cnn", marks=pytest.mark.slow)])
-def test_other_models_too(digits, name):
+SHORT = {"local_rounds": 2, "inner_steps": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("dnn", PFedMe(**SHORT)),
+        *(pytest.param(m, CGPFL(contexts=2, warmup=1, **SHORT), marks=pytest.mark.slow) for m in ("dnn", "cnn")),
+    ],
+)
+def test_other_models_too(digits, name, method):
     model = as_model(name, digits.shape, digits.classes)
-    method = CGPFL(contexts=2, local_rounds=2, inner_steps=2, warmup=1)
     state, records, _ = simulate(method, digits, model, rounds=3)
     server, _, expected = simulate_loop(method, digits, model, rounds=3)
-    close(state.server.models, server.models, rtol=1e-2, atol=1e-4)
+    close(method.send(state.server, jnp.int32(1)), method.send(server, jnp.int32(1)), rtol=1e-2, atol=1e-4)
     np.testing.assert_allclose(records["loss"], expected["loss"], rtol=1e-3)
 
 
-@pytest.mark.parametrize("block", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(4, marks=pytest.mark.slow)])
-def test_blocks_of_clients_change_nothing(digits, mlr, block):
-    whole, a, _ = simulate(CGPFL(contexts=2), digits, mlr, rounds=6, clients_per_block=8)
-    parts, b, _ = simulate(CGPFL(contexts=2), digits, mlr, rounds=6, clients_per_block=block)
+@pytest.mark.parametrize(
+    ("method", "block"),
+    [(PFedMe(), 3), *(pytest.param(CGPFL(contexts=2), b, marks=pytest.mark.slow) for b in (1, 3, 4))],
+)
+def test_blocks_of_clients_change_nothing(digits, mlr, method, block):
+    whole, a, _ = simulate(method, digits, mlr, rounds=6, clients_per_block=8)
+    parts, b, _ = simulate(method, digits, mlr, rounds=6, clients_per_block=block)
     close(whole, parts)
-    np.testing.assert_array_equal(a["context"], b["context"])
+    if "context" in a:
+        np.testing.assert_array_equal(a["context"], b["context"])
 
 
 def test_any_cut_into_blocks_of_rounds_gives_the_same_bits(digits, mlr):
@@ -123,7 +135,9 @@ def test_evaluation_is_what_numpy_says():
     np.testing.assert_array_equal(records["correct"], records["shared_correct"])
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [n if n in ("fedavg", "pfedme", "cgpfl") else pytest.param(n, marks=pytest.mark.slow) for n in METHODS]
+)
 def test_declared_gradients_are_those_computed(name, monkeypatch):
     """One client's round, step by step; a vmap over shares λ counts once, so those methods try one λ here."""
     wanted = {"local_rounds": 3, "inner_steps": 2, "digest_steps": 4, "start_steps": 0, "grid": 1, "seed_steps": 3}

@@ -32,6 +32,7 @@ def done(tmp_path_factory):
     return cgpfl.run_experiment(from_dict(values, "test"), tmp_path_factory.mktemp("auto") / "run")
 
 
+@pytest.mark.slow
 def test_what_a_folder_says_of_the_choice(done):
     opened = done.result("cgpfl-auto")
     found = opened.contexts
@@ -57,6 +58,7 @@ def test_what_a_folder_says_of_the_choice(done):
     assert (done.folder / "figures" / "choosing-k-cgpfl-auto.png").exists()
 
 
+@pytest.mark.slow
 def test_lambda_is_each_clients_own(done):
     """No objective with one λ for all."""
     history = pd.read_csv(done.folder / "history.csv", index_col="method")

@@ -83,6 +83,7 @@ def compared(tmp_path_factory):
     return cgpfl.compare(["ditto", "fedmd"], **settings)
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_its_table(compared):
     html = compared._repr_html_()
     rows = re.findall(r"<tr><td[^>]*>([^<]+)</td><td[^>]*>([\d.]+) ±", html)
@@ -91,6 +92,7 @@ def test_a_notebook_shows_its_table(compared):
     assert "paired t-test" in html
 
 
+@pytest.mark.slow
 def test_it_is_the_runs_one_by_one(compared):
     """Each seed has its own split; the numbers are those of cgpfl.run with that seed and split."""
     for i, seed in enumerate((5, 6)):
@@ -104,12 +106,14 @@ def test_it_is_the_runs_one_by_one(compared):
             np.testing.assert_allclose(ours.records[i].values["loss"], alone.records.values["loss"], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_local_and_fedavg_are_always_there_and_public_samples_where_needed(compared):
     assert set(compared.runs) == {"local", "fedavg", "ditto", "fedmd"}
     assert any("public, for fedmd" in note for note in compared.notes)
     assert any("local and fedavg added" in note for note in compared.notes)
 
 
+@pytest.mark.slow
 def test_the_folder_holds_everything(compared):
     summary = json.loads((compared.folder / "summary.json").read_text())
     assert list(summary["methods"]) == compared.table["method"].tolist()
@@ -121,13 +125,14 @@ def test_the_folder_holds_everything(compared):
         assert (compared.folder / "figures" / f"{name}.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_runs_that_do_not_fit_in_one_program_take_several(compared, tmp_path, monkeypatch):
     """With memory for one run at a time the table is the same, and progress never goes back."""
     monkeypatch.setattr("cgpfl.engine.together.memory", lambda: 1)
     told = []
-    one_by_one = cgpfl.compare(["ditto"], seeds=2, out=tmp_path / "c", on_progress=told.append, seed=5, **SMALL)
-    again = cgpfl.compare(["ditto"], {"public": 0.1}, seeds=2, out=tmp_path / "d", seed=5, **SMALL)
-    assert len(one_by_one.runs["ditto"].records) == 2
+    settings = {"seeds": 2, "out": tmp_path / "c", "seed": 5, **SMALL}
+    again = cgpfl.compare(["ditto"], {"public": 0.1}, on_progress=told.append, **settings)
+    assert len(again.runs["ditto"].records) == 2
     for label in ("local", "ditto"):
         rounds = [p.round for p in told if p.label == label]
         assert rounds == sorted(rounds)
@@ -135,6 +140,7 @@ def test_runs_that_do_not_fit_in_one_program_take_several(compared, tmp_path, mo
         np.testing.assert_allclose(again.runs[label].accuracy(), compared.runs[label].accuracy(), atol=0.005)
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_kept(compared):
     """One method's records are lost: only that method runs again, and the table is the same."""
     before = compared.table.drop(columns="seconds")
@@ -169,6 +175,7 @@ def test_candidates_that_do_not_fit_are_passed_over():
     assert all(m.rate * m.prox / m.coin <= 0.5 + 1e-6 for m in found)
 
 
+@pytest.mark.slow
 def test_a_search_chooses_by_validation_alone(tmp_path):
     """Among 4 settings the one with the best validation accuracy is taken, and its test accuracy is what is shown."""
     settings = {"tune": 4, "seeds": 2, "rounds": 4, "eval_every": 4}
@@ -187,6 +194,7 @@ def test_a_search_chooses_by_validation_alone(tmp_path):
     np.testing.assert_allclose(local.accuracy(), [a for _, a in each], atol=0.01)
 
 
+@pytest.mark.slow
 def test_methods_and_data_with_settings_of_their_own(tmp_path):
     """λ of the history is the chosen one's, and a diverged seed does not count answers after its end."""
     stiff = {"name": "ditto", "label": "stiff", "prox": 5.0}

@@ -122,6 +122,7 @@ def test_what_cannot_be_imported_is_said(own, tmp_path, monkeypatch):
         cgpfl.run("local", 3)
 
 
+@pytest.mark.slow
 def test_a_comparison_of_objects_goes_on_inside_a_method(own, tmp_path):
     """One federation a seed, given by a function; stopped in the middle of a method, resumed from the folder."""
 
@@ -153,10 +154,11 @@ def test_a_comparison_of_objects_goes_on_inside_a_method(own, tmp_path):
     assert {e.round for e in heard if e.kind == "evaluated" and e.method == "slow"} == {1, 2, 3}
 
 
+@pytest.mark.slow
 def test_a_comparison_streams(own, tmp_path):
     """Personal states on disk, a seed after the other: the numbers of all at once."""
-    together = cgpfl.compare(["ditto"], own, seeds=2, out=tmp_path / "a", participation=0.7, **RUN)
-    streamed = cgpfl.compare(["ditto"], own, seeds=2, out=tmp_path / "b", participation=0.7, store="disk", **RUN)
+    together = cgpfl.compare(["local"], own, seeds=2, out=tmp_path / "a", participation=0.7, **RUN)
+    streamed = cgpfl.compare(["local"], own, seeds=2, out=tmp_path / "b", participation=0.7, store="disk", **RUN)
     for label, runs in together.runs.items():
         np.testing.assert_array_equal(runs.accuracy(), streamed.runs[label].accuracy())
     with pytest.raises(CgpflError, match="3 federations for 2 seeds"):

@@ -244,6 +244,10 @@ def test_bad_hyper_parameters(digits, method, message):
 def test_numpys_numbers_and_names_are_fine(digits):
     told = cgpfl.run(cgpfl.CGPFL(contexts=digits.context), digits, rounds=np.int64(1))
     np.testing.assert_array_equal(told.contexts.assignment, digits.context)
+
+
+@pytest.mark.slow
+def test_a_name_is_a_method_with_its_defaults(digits):
     assert cgpfl.run("cgpfl", digits, rounds=6).contexts.k == 4
 
 

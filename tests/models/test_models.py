@@ -41,7 +41,7 @@ def test_cnn_takes_images_of_many_sizes(shape):
 
 @jax.default_matmul_precision("highest")  # a GPU would round to tf32
 @pytest.mark.parametrize("convolve", [gathered_times, rows_times, pooled_times])
-@pytest.mark.parametrize("shape", [(9, 7), (10, 10), (8, 9)])
+@pytest.mark.parametrize("shape", [(9, 7), *(pytest.param(s, marks=pytest.mark.slow) for s in ((10, 10), (8, 9)))])
 @pytest.mark.parametrize(("kernel", "colours"), [(5, 3), (3, 1), (4, 2), (2, 1)])
 def test_every_form_is_a_convolution(convolve, kernel, colours, shape):
     rng = np.random.default_rng(0)

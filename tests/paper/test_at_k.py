@@ -12,6 +12,7 @@ from cgpfl.models import as_model
 from cgpfl.paper.at_k import CGPFLAtK
 from helpers import Instead
 
+pytestmark = pytest.mark.slow
 KS = (1, 2, 4, 6)
 RUN = {"rounds": 4, "eval_every": 2}
 WORK = {"prox": 5.0, "local_rounds": 3, "inner_steps": 2, "batch_size": 0}

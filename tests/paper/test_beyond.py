@@ -57,6 +57,7 @@ def made(tmp_path_factory):
         yield out, where, section, again, BEYOND.make(again)
 
 
+@pytest.mark.slow
 def test_a_finished_comparison_is_not_run_again(made):
     _, where, section, again, second = made
     assert section == second
@@ -64,6 +65,7 @@ def test_a_finished_comparison_is_not_run_again(made):
     assert again.cells.times == {}
 
 
+@pytest.mark.slow
 def test_a_comparison_made_otherwise_is_refused(made, monkeypatch):
     out = made[0]
     data = {"source": "digits", "split": "rotation", "clients": 6, "contexts": 2, "share": 0.3}
@@ -73,6 +75,7 @@ def test_a_comparison_made_otherwise_is_refused(made, monkeypatch):
         BEYOND.make(plan(out, {}, quick=True))
 
 
+@pytest.mark.slow
 def test_the_table_has_the_comparisons_numbers(made):
     out, _, section, _, _ = made
     (table,) = section.tables

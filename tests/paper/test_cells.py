@@ -58,6 +58,7 @@ def same(one, other, *, exactly=True):
                 np.testing.assert_allclose(a.values[name], b.values[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_cells_that_differ_in_numbers_are_one_program(folder):
     where, ran = folder
     assert ran == [("tiny stiff (+1)", 4), ("tiny alone", 2)]
@@ -209,6 +210,7 @@ def test_a_federation_is_made_once_and_its_pixels_mapped_on_demand():
     assert np.array_equal(mapped.x, data.x)
 
 
+@pytest.mark.slow
 def test_a_cell_may_have_seeds_of_its_own(folder, tmp_path, monkeypatch):
     """In one program with cells of other seeds."""
     cells, ran = Cells(tmp_path, SEEDS), []
@@ -226,6 +228,7 @@ def test_a_cell_may_have_seeds_of_its_own(folder, tmp_path, monkeypatch):
         Cells(tmp_path, SEEDS).get(other._replace(seeds=(7, 1)))
 
 
+@pytest.mark.slow
 def test_other_splits_of_the_same_samples_are_one_program(tmp_path, monkeypatch):
     cells, ran = Cells(tmp_path, SEEDS), []
     count(monkeypatch, ran)

@@ -87,6 +87,7 @@ def rows_of(file):
         return list(csv.DictReader(lines))
 
 
+@pytest.mark.slow
 def test_parts_are_made_in_the_order_of_the_page(made):
     out, first, _, _, rest = made
     assert [s.name for s in first.sections] == ["table1", "table2"]
@@ -95,6 +96,7 @@ def test_parts_are_made_in_the_order_of_the_page(made):
     assert json.loads((out / "paper.json").read_text()) == {"quick": True, "seeds": 2}
 
 
+@pytest.mark.slow
 def test_every_part_leaves_its_files(made):
     out, first, _, _, rest = made
     complete(out, [*first.sections, *rest.sections])
@@ -114,6 +116,7 @@ def complete(out, sections):
         assert list(folder.glob("*.csv"))
 
 
+@pytest.mark.slow
 def test_rates_are_chosen_first_and_both_readings_are_one_program(made, small):
     ran = made[3]
     assert ran == [
@@ -128,6 +131,7 @@ def test_rates_are_chosen_first_and_both_readings_are_one_program(made, small):
 TRIED = ("local-rate-0.002", "cgpfl-heur-context-rate-0.06-personal-rate-0.005")
 
 
+@pytest.mark.slow
 def test_table_1_has_the_cells_accuracy(made):
     out, where = made[0], there(made[0])
     facts = rows_of(out / "table1" / "table1.csv")
@@ -148,6 +152,7 @@ def test_table_1_has_the_cells_accuracy(made):
     assert shown[1:4] == ["{:.1f} ± {:.1f}".format(*first), "{:.1f} ± {:.1f}".format(*tuned), "–"]
 
 
+@pytest.mark.slow
 def test_the_choice_in_the_file_is_what_the_tuned_runs_have(made):
     out, where = made[0], there(made[0])
     tried = [f for f in rows_of(out / "table1" / "tuning.csv") if f["setting"] == "MNIST-MLR"]
@@ -162,6 +167,7 @@ def test_the_choice_in_the_file_is_what_the_tuned_runs_have(made):
     assert (row["validation_%"], row["accuracy_%"]) == (heur[0]["validation_%"], heur[0]["test_%"])
 
 
+@pytest.mark.slow
 def test_table_2_has_the_cells_accuracy(made):
     out, where = made[0], there(made[0])
     facts = rows_of(out / "table2" / "table2.csv")
@@ -172,6 +178,7 @@ def test_table_2_has_the_cells_accuracy(made):
     assert row["published"] == "94.61"
 
 
+@pytest.mark.slow
 def test_the_split_is_told(made):
     out, setting = made[0], tiny(**SMALL)["mnist-mlr"]
     rows = rows_of(out / "split" / "split.csv")
@@ -182,6 +189,7 @@ def test_the_split_is_told(made):
     assert len(rows) == 4
 
 
+@pytest.mark.slow
 def test_the_page_grows_with_every_call(made):
     out, _, before, _, _ = made
     after = (out / "index.html").read_text(encoding="utf-8")
@@ -194,6 +202,7 @@ def test_the_page_grows_with_every_call(made):
     assert "seeds 0..1" in after
 
 
+@pytest.mark.slow
 def test_the_page_tells_the_longest_programs_and_the_time_of_all(made, small):
     where = plan(made[0], {}, quick=True)
     where.cells.times = {ROOM.ALL: 5.0, "a": 900.0, "b": 30.0, "c": 20.0, "d": 10.0, "e": 1.0}
@@ -204,6 +213,7 @@ def test_the_page_tells_the_longest_programs_and_the_time_of_all(made, small):
     assert ROOM.facts(where)[-1] == "0 programs"
 
 
+@pytest.mark.slow
 def test_who_computed_is_noted_once_and_on_the_page(made):
     out = made[0]
     (machine,) = ROOM.machines(out)
@@ -211,6 +221,7 @@ def test_who_computed_is_noted_once_and_on_the_page(made):
     assert machine in (out / "index.html").read_text()
 
 
+@pytest.mark.slow
 def test_again_nothing_is_run(made, small):
     out = made[0]
     before = {p: p.read_bytes() for p in out.rglob("*") if p.suffix in (".csv", ".svg", ".md", ".safetensors")}
@@ -224,6 +235,7 @@ def test_again_nothing_is_run(made, small):
     assert later == times
 
 
+@pytest.mark.slow
 def test_a_stop_keeps_what_is_finished_and_counts_its_time(made, small, tmp_path, monkeypatch):
     out = tmp_path / "out"
     real, done = Cells._run, []
@@ -243,6 +255,7 @@ def test_a_stop_keeps_what_is_finished_and_counts_its_time(made, small, tmp_path
     assert not (out / "index.html").exists()
 
 
+@pytest.mark.slow
 def test_some_settings_first_and_the_others_later(made, small, tmp_path, monkeypatch):
     """Nothing is drawn of some, and what they have is not computed again. Sets of the others need not be there."""
     out, real, asked = tmp_path / "out", ROOM.load, []
@@ -283,6 +296,7 @@ def test_some_settings_of_parts_that_keep_their_runs_elsewhere(small, tmp_path, 
 # An unfinished reproduction, drawn as it is
 
 
+@pytest.mark.slow
 def test_as_is_everything_there_is_drawn_and_nothing_is_run(made, small, monkeypatch):
     """The tables are finished; of the figures no run is there, of the theorems and problems neither."""
     out, first, _, _, rest = made
@@ -308,6 +322,7 @@ def test_as_is_everything_there_is_drawn_and_nothing_is_run(made, small, monkeyp
     }
 
 
+@pytest.mark.slow
 def test_as_is_a_setting_that_is_not_finished_is_left_out_and_told(small, tmp_path):
     out = tmp_path / "out"
     make(["table1", "table2", "sweep"], out, quick=True, seeds=2, only=["fmnist-mlr"])

@@ -60,8 +60,12 @@ def over_servers(f: Callable[..., Any], args: Any) -> Any:
 
 
 def record_capacity(rounds: int, eval_every: int, clients: int) -> int:
-    """Evaluations one call can record: all of the run's, or what 32 MB hold."""
-    return min(-(-rounds // eval_every), max(1, min(64, (32 << 20) // (48 * clients))))
+    """Evaluations one call can record: 16, 32 or 64, enough for the run's if they can be, and what 32 MB hold.
+
+    In such steps, because it is a shape of the program: runs that are somewhat longer or shorter share a compiled one.
+    """
+    evaluations = -(-rounds // eval_every)
+    return max(1, min(max(16, 1 << (evaluations - 1).bit_length()), 64, (32 << 20) // (48 * clients)))
 
 
 def auto_block(client_bytes: int, cohort: int) -> int:

@@ -30,6 +30,12 @@ from cgpfl.engine.problem import (
 )
 from cgpfl.metrics import measured
 
+# Hyper-parameters are arguments, as in the vectorised program: folded constants round otherwise. Compiled once, however
+# often a loop is run.
+_TRAIN = jax.jit(lambda method, *args: method.train(*args))
+_AGGREGATE = jax.jit(lambda method, *args: method.aggregate(*args))
+_EVALUATE = jax.jit(evaluate_client, static_argnames="metrics")
+
 
 def simulate_loop(
     method: Any,
@@ -53,11 +59,9 @@ def simulate_loop(
     server_key, client_key = jax.random.split(keys.setup)
     server = method.init_server(task, server_key)
     clients = [method.init_client(task, jax.random.fold_in(client_key, i)) for i in arrays.ids]
-    # Hyper-parameters are arguments, as in the vectorised program: folded constants round otherwise.
-    train = partial(jax.jit(lambda of, *args: of.train(*args)), method)
-    aggregate = partial(jax.jit(lambda of, *args: of.aggregate(*args)), method)
+    train, aggregate = partial(_TRAIN, method), partial(_AGGREGATE, method)
     more = measured(metrics, getattr(model, "objective", None))
-    evaluate = partial(jax.jit(partial(evaluate_client, metrics=more)), method, task, arrays)
+    evaluate = partial(_EVALUATE, method, task, arrays, metrics=more)
     size = cohort_size(participation, data.clients)
     records: list[dict[str, np.ndarray]] = []
     total = 0

@@ -65,7 +65,9 @@ def same(found, data, model, method, *, answered=None, **settings):
         np.testing.assert_array_equal(named(found.state.server)[name], value, err_msg=name)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [n if n in ("cgpfl", "pfedme", "fedavg") else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
+)
 def test_the_numbers_of_a_loop(name, four, model, tmp_path):
     method = get_method(name, SETTINGS.get(name, {}))
     same(ran(method, four, model, tmp_path), four, model, method)

@@ -36,9 +36,21 @@ class Model:
         """Logits ``[B, classes]`` of inputs ``x [B, *shape]``."""
         raise TypeError(f"{type(self).__name__} defines no apply")
 
+    @property
+    def stochastic(self) -> bool:
+        """Whether the model draws in training (dropout): then it writes ``apply(params, x, key=None)``."""
+        return False
+
+    def outputs(self, params: Params, batch: Batch) -> Array:
+        """Logits of a batch; a stochastic model draws from the batch's key, and nothing where that is None."""
+        if not self.stochastic:
+            return self.apply(params, batch.x)
+        forward: Any = self.apply
+        return forward(params, batch.x, key=batch.key)
+
     def loss(self, params: Params, batch: Batch) -> Array:
         """Weighted mean cross-entropy plus (l2/2)‖params‖²."""
-        return mean_cross_entropy(self.apply(params, batch.x), batch) + self.penalty(params)
+        return mean_cross_entropy(self.outputs(params, batch), batch) + self.penalty(params)
 
     def penalty(self, params: Params) -> Array | float:
         """The regulariser, (l2/2)‖params‖²."""
@@ -124,7 +136,8 @@ class Layered(Model):
     def _is_plain(self) -> bool:
         """Whether its loss is the cross-entropy of those logits and the penalty, and nothing of that was changed."""
         cls = type(self)
-        return (cls.apply, cls.loss, cls.penalty) == (Layered.apply, Model.loss, Model.penalty)
+        plain = (Layered.apply, Model.outputs, Model.loss, Model.penalty)
+        return not self.stochastic and (cls.apply, cls.outputs, cls.loss, cls.penalty) == plain
 
 
 UNROLLED = 8

@@ -18,6 +18,7 @@ from cgpfl.engine import State
 from cgpfl.experiment.folder import parameters
 from cgpfl.experiment.records import Cost, Records, pull, scores
 from cgpfl.metrics import METRICS, agreement
+from cgpfl.models import to_state_dict
 from cgpfl.report.choice import Choice, measured
 from cgpfl.report.columns import run_table
 
@@ -79,6 +80,10 @@ class PersonalModel:
     def predict(self, x: Any) -> np.ndarray:
         """Labels ``[n]`` of raw samples ``x [n, ...]``."""
         return self.logits(x).argmax(axis=-1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The ``state_dict`` of tensors, of a model that came from a PyTorch module."""
+        return to_state_dict(self.model, self.params)
 
 
 MOST_ROWS = 2_000_000

@@ -167,18 +167,17 @@ def _graph(module: Any, layout: _Layout) -> Any:
             warnings.simplefilter("ignore")
             sizes = ({0: torch.export.Dim.DYNAMIC},)
             made = torch.export.export(module, (layout.example(),), dynamic_shapes=sizes)
-            # as it is written; without changes in place; of ATen's core
-            finer: list[Callable[[], Any]] = [
-                lambda: made,
-                lambda: made.run_decompositions({}),
-                made.run_decompositions,
-            ]
-            found = next((graph for graph in (make() for make in finer) if not _unknown(graph)), None)
+            found = made
+            tables: tuple[dict[Any, Any] | None, ...] = ({}, None)
+            for table in tables:  # without changes in place; of ATen's core
+                if _unknown(found):
+                    found = made.run_decompositions(table)
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-    if found is not None:
+    unknown = _unknown(found)
+    if not unknown:
         return found
-    node = _unknown(made)[0]
+    node = unknown[0]
     raise CgpflError(f"model: {_where(node)}: operation {_name(node.target)} is not supported; {WAY_OUT}")
 
 

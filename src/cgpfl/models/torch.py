@@ -32,7 +32,7 @@ OF_NUMBERS: dict[Any, Callable[..., Any]] = {
     operator.truediv: operator.truediv,
 }
 """What is computed of shapes, and parts of what an operation returns."""
-WAY_OUT = "write that part in flax, or with operations listed in the guide on models"
+WAY_OUT = "write that part in flax, or with operations that the guide on PyTorch modules lists"
 
 
 @dataclass(frozen=True, eq=False)

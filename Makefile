@@ -9,8 +9,9 @@ BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 TESTS := $(VENV)/.installed-for-tests
 TRACKERS := tensorboard==2.21.0 wandb==0.31.0 mlflow-skinny==3.17.2 sqlalchemy==2.1.8 alembic==1.20.1
+MODULES := torch==2.13.0 equinox==0.13.8
 
-.PHONY: setup browser run docs test test-slow test-long test-track lint types deploy-demo bench clean
+.PHONY: setup browser run docs test test-slow test-long test-track test-torch lint types deploy-demo bench clean
 
 setup: $(DONE)
 
@@ -65,6 +66,14 @@ test-track: $(TESTS)
 	@$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > "$$(echo $(VENV)/track/lib/python*/site-packages)/base.pth"
 	$(VENV)/track/bin/python -m pip install --quiet --disable-pip-version-check $(TRACKERS)
 	PYTHONPATH=$(CURDIR)/src $(VENV)/track/bin/python -m pytest tests/test_trackers.py
+
+# PyTorch and equinox modules, beside the rest: torch is large, and nothing else needs it.
+test-torch: $(TESTS)
+	$(BIN)/python -m venv $(VENV)/torch
+	@$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > "$$(echo $(VENV)/torch/lib/python*/site-packages)/base.pth"
+	$(VENV)/torch/bin/python -m pip install --quiet --disable-pip-version-check $(MODULES)
+	PYTHONPATH=$(CURDIR)/src XLA_FLAGS="$(QUICKLY)" $(VENV)/torch/bin/python -m pytest tests/models/test_torch.py \
+	  tests/models/test_equinox.py "tests/test_pages.py::test_a_page_runs[guides/modules.md]"
 
 lint: $(TESTS)
 	$(BIN)/ruff check .

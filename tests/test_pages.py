@@ -22,6 +22,8 @@ DOCS = ROOT / "docs"
 GUIDES = sorted((DOCS / "guides").glob("*.md"))
 PAGES = ["getting-started.md", "faq.md", "theory.md", "after-training.md", *(f"guides/{page.name}" for page in GUIDES)]
 BLOCK = re.compile(r"```(\w*)\n(.*?)```(?=(.{0,80}))", re.DOTALL)
+NEEDS = {"guides/modules.md": ("torch", "equinox")}
+"""What a page is about and the tests do without: it runs where that is installed (make test-torch)."""
 SHORT = {"run": ["--rounds", "12"], "compare": ["--rounds", "12"]}
 
 
@@ -45,6 +47,8 @@ def command(line):
 @pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_runs(page, tmp_path, monkeypatch):
+    for name in NEEDS.get(page, ()):
+        pytest.importorskip(name)
     monkeypatch.chdir(tmp_path)
     session = {"__name__": "page"}
     ran = 0

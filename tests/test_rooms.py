@@ -53,7 +53,7 @@ ALLOWED = {
 UNTOLD = {
     "__init__.py": "the package's names, by the table beside it",
     "engine/flower/worker.py": "what makes a node; its caller says it in a string, which counts there",
-    "inference/graph.py": "onnx and onnxruntime",
+    "inference/nodes.py": "onnx and onnxruntime",
     "registry.py": "what users name",
     "trackers.py": "the trackers",
 }

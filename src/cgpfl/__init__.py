@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from cgpfl.experiment import Event, Experiment, Result, compare, resume_experiment, run, run_experiment
     from cgpfl.inference import export, load_model, personalize, predict
     from cgpfl.metrics import METRICS, Metric, get_metric
-    from cgpfl.models import CNN, DNN, MLR, Model
+    from cgpfl.models import CNN, DNN, GRU, MLR, Model, ResNet, Transformer, to_state_dict
     from cgpfl.testing import check_algorithm
 
 __version__ = "0.1.0"
@@ -67,7 +67,7 @@ _ROOMS = {
     "experiment": "Event Experiment Result compare resume_experiment run run_experiment",
     "inference": "export load_model personalize predict",
     "metrics": "METRICS Metric get_metric",
-    "models": "CNN DNN MLR Model",
+    "models": "CNN DNN GRU MLR Model ResNet Transformer to_state_dict",
     "testing": "check_algorithm",
 }
 _WHERE = {name: room for room, names in _ROOMS.items() for name in names.split()}
@@ -94,6 +94,7 @@ __all__ = [
     "DAPPER",
     "DNN",
     "FLHC",
+    "GRU",
     "IFCA",
     "L2SGD",
     "MAPPER",
@@ -123,7 +124,9 @@ __all__ = [
     "Model",
     "PFedMe",
     "PerFedAvg",
+    "ResNet",
     "Result",
+    "Transformer",
     "Wrapper",
     "algorithm",
     "check_algorithm",
@@ -140,4 +143,5 @@ __all__ = [
     "resume_experiment",
     "run",
     "run_experiment",
+    "to_state_dict",
 ]

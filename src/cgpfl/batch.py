@@ -9,11 +9,24 @@ from jax import Array
 
 
 class Batch(NamedTuple):
-    """Samples with weights: ``x [B, ...]``, ``y [B]``, ``weight [B]`` (0 = padding)."""
+    """Samples with weights: ``x [B, ...]``, ``y [B]``, ``weight [B]`` (0 = padding).
+
+    ``key`` is for what a model draws in training, such as dropout; None: it draws nothing.
+    """
 
     x: Array
     y: Array
     weight: Array
+    key: Array | None = None
+
+
+DRAWN = 0x6D61736B
+"""Folded into a minibatch's key: what the model draws is independent of which samples were drawn."""
+
+
+def model_key(key: Array) -> Array:
+    """What a model may draw from on the minibatch that was drawn by ``key``."""
+    return jax.random.fold_in(key, DRAWN)
 
 
 def chunk_size() -> int:

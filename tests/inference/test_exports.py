@@ -1,5 +1,6 @@
 """Export folders: what is in them, and that they are enough."""
 
+import dataclasses
 import importlib.util
 import json
 import shutil
@@ -187,7 +188,7 @@ def test_deeper_models_come_back_as_they_were(run, tmp_path, model):
 
 
 def test_a_model_of_ones_own(run, tmp_path):
-    """Parameters and a card, no graph, and a line why."""
+    """Its graph is written from its program; without one there is a line why."""
     data = run[1]["cgpfl"].data
 
     def init(key):
@@ -199,13 +200,21 @@ def test_a_model_of_ones_own(run, tmp_path):
     result = cgpfl.run(cgpfl.FedAvg(local_rounds=1), data, (init, forward), rounds=1)
     pytest.importorskip("onnxruntime")
     done = export(result, tmp_path / "out", client=0)
-    assert done.files == ("card.json", "model.safetensors")
-    assert done.note == "no model.onnx: graphs are written for mlr, dnn, cnn, not for Functions"
+    assert done.files == ("card.json", "model.onnx", "model.safetensors")
+    assert done.note is None
+    assert done.difference < 1e-5
     assert set(load_file(done.path / "model.safetensors")) == {"0", "1.b"}
-    with pytest.raises(CgpflError, match=r"Functions: none of mlr, dnn, cnn; in Python: load_model\("):
+    with pytest.raises(CgpflError, match=r"Functions: none of mlr, dnn, cnn, .*; in Python: load_model\("):
         load_model(done.path)
     mine = load_model(done.path, model=(init, forward))
     np.testing.assert_allclose(mine.logits(data.x[:4]), result.personal_model(0).logits(data.x[:4]))
+
+    odd = as_model((init, lambda params, x: jnp.sort(forward(params, x), axis=1)), data.shape, data.classes)
+    done = export(dataclasses.replace(result, model=odd), tmp_path / "odd", client=0)
+    assert done.files == ("card.json", "model.safetensors")
+    assert done.note == (
+        "no model.onnx: Functions cannot be written as a graph: JAX's operation sort has none in ONNX here"
+    )
 
 
 def damaged(folder, kind):

@@ -1,14 +1,16 @@
 """ONNX graphs against JAX, and against numbers worked out by hand."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen
 
 from cgpfl.data import Form
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.result import PersonalModel
-from cgpfl.inference import graph
-from cgpfl.models import CNN, DNN, MLR
+from cgpfl.inference import graph, nodes
+from cgpfl.models import CNN, DNN, GRU, MLR, ResNet, Transformer, as_model
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -32,11 +34,20 @@ def written(model, path, seed=0, scale=1 / 6, shift=-0.8):
         CNN((9, 11), 4, channels=(3, 5), kernel=3, hidden=6),  # odd sides: the last row is dropped
         CNN((17, 16, 3), 4, channels=(2, 3), kernel=4, hidden=6),  # colours, an even kernel, no padding
         CNN((7, 6, 2), 3, channels=(2, 3), kernel=4, hidden=6),  # an even kernel with padding
+        ResNet((9, 8), 4, blocks=(1, 1), width=8, groups=4),
+        ResNet((8, 8, 2), 4, blocks=(1, 1), width=32),  # wide: a convolution is a sum of products
+        GRU((5,), 4, vocabulary=17, hidden=6, embedding=3),
+        GRU((5, 2), 4, hidden=6, embedding=3),
+        Transformer((5,), 4, vocabulary=17, width=8, heads=2, layers=1, dropout=0.5),
+        Transformer((5,), 4, vocabulary=600, width=8, heads=2, layers=1),  # a large table
+        Transformer((5, 2), 4, width=8, heads=2, layers=1),
     ],
     ids=lambda m: f"{type(m).__name__}{m.shape}",
 )
 def test_logits_to_five_digits(model, tmp_path):
-    made = written(model, tmp_path / "m.onnx")
+    tokens = getattr(model, "vocabulary", 0) > 0
+    units = {"scale": 1.0, "shift": 0.0} if tokens else {}
+    made = written(model, tmp_path / "m.onnx", **units)
     x = np.random.default_rng(0).integers(0, 17, (9, *model.shape)).astype(np.uint8)
     found, wanted = graph.onnx_logits(tmp_path / "m.onnx", x), made.logits(x)
     assert found.shape == (9, model.classes)
@@ -44,6 +55,35 @@ def test_logits_to_five_digits(model, tmp_path):
     np.testing.assert_allclose(found, wanted, atol=1e-5 * max(1, np.abs(wanted).max()), rtol=0)
     assert graph.check_graph(tmp_path / "m.onnx", made, x) == np.abs(found - wanted).max()
     assert graph.onnx_logits(tmp_path / "m.onnx", x[:1]).shape == (1, model.classes)  # any number of samples
+
+
+class Net(linen.Module):
+    """What flax's layers come down to: convolutions, windows, tables, sums."""
+
+    @linen.compact
+    def __call__(self, x):
+        h = linen.gelu(linen.Conv(4, (3, 3), strides=2, feature_group_count=2)(x))
+        h = linen.max_pool(h, (2, 2), (1, 1), "SAME") + linen.avg_pool(h, (2, 2), (1, 1), "SAME")
+        h = linen.LayerNorm()(h.reshape(len(h), -1, 4))
+        h = linen.MultiHeadDotProductAttention(2)(h)
+        places = linen.Embed(9, 4)(jnp.argmax(h, axis=-1))
+        h = jnp.stack([h.max(axis=1), places.sum(axis=1), jnp.cumsum(h, axis=1)[:, -2]], axis=1)
+        return linen.log_softmax(linen.Dense(3)(jnp.flip(h, axis=2).reshape(len(h), -1)))
+
+
+def test_a_flax_module_s_program(tmp_path):
+    model = as_model(Net(), (8, 6, 2), 3)
+    made = written(model, tmp_path / "m.onnx")
+    x = np.random.default_rng(0).integers(0, 17, (7, 8, 6, 2)).astype(np.uint8)
+    graph.check_graph(tmp_path / "m.onnx", made, x)  # raises above its tolerance
+    assert np.ptp(made.logits(x), axis=0).max() > 1  # samples are told apart
+    assert graph.onnx_logits(tmp_path / "m.onnx", x[:1]).shape == (1, 3)
+
+
+def test_a_program_that_counts_samples_has_no_graph(tmp_path):
+    model = as_model((lambda key: jnp.ones((4, 3)), lambda p, x: x @ p + jnp.arange(len(x))[:, None]), (4,), 3)
+    with pytest.raises(CgpflError, match="counting samples has no node in ONNX here"):
+        written(model, tmp_path / "m.onnx")
 
 
 def test_raw_samples_in_by_hand(tmp_path):
@@ -72,4 +112,4 @@ def test_without_the_extra(monkeypatch):
     for name in ("onnx", "onnxruntime"):
         monkeypatch.setitem(__import__("sys").modules, name, None)
         with pytest.raises(CgpflError, match=rf"needs {name}, which is not installed; pip install 'cgpfl\[export\]'"):
-            graph.optional(name)
+            nodes.optional(name)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cgpfl.batch import Batch
+from cgpfl.batch import Batch, model_key
 from cgpfl.contexts.evidence import hashed
 from cgpfl.errors import CgpflError
 from cgpfl.rounds.means import Mean, WeightedMean
@@ -72,9 +72,10 @@ class ClientData:
         """``size`` samples drawn uniformly with replacement; ``size=0``: all of them, in order.
 
         A draw depends on the key and the client's own count alone, never on how far the table is
-        padded, so the same client draws the same batches in every engine.
+        padded, so the same client draws the same batches in every engine. The model has a key of its own.
         """
-        return self.all() if size == 0 else self.take(self.draw(key, size), jnp.ones(size, jnp.float32))
+        batch = self.all() if size == 0 else self.take(self.draw(key, size), jnp.ones(size, jnp.float32))
+        return batch._replace(key=model_key(key))
 
     def draw(self, key: Array, size: int) -> Array:
         """Where the samples of a :meth:`batch` of ``size`` are, ``[size]``."""

@@ -29,9 +29,8 @@ def blend(own: Batch, public: Batch, share: Array) -> Batch:
     """One batch whose mean loss is share·(mean over own) + (1 − share)·(mean over public)."""
     weights = [share * own.weight / own.weight.sum(), (1 - share) * public.weight / public.weight.sum()]
     size = own.weight.shape[0]  # losses divide by the sum of weights, if that is at least 1
-    return Batch(
-        jnp.concatenate([own.x, public.x]), jnp.concatenate([own.y, public.y]), size * jnp.concatenate(weights)
-    )
+    weight = size * jnp.concatenate(weights)
+    return Batch(jnp.concatenate([own.x, public.x]), jnp.concatenate([own.y, public.y]), weight, own.key)
 
 
 @algorithm

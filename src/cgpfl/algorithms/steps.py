@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
-from cgpfl.batch import Batch, chunk_size
+from cgpfl.batch import Batch, chunk_size, model_key
 from cgpfl.hyperparameters import algorithm, component, hyper
 from cgpfl.rounds.descent import DESCENTS, SGD, Descent
 from cgpfl.rounds.samplers import uniforms
@@ -125,7 +125,9 @@ def descend(
         order = jnp.argsort(jnp.where(places < data.count, draws, 2.0))
         at = (j % each) * size + jnp.arange(size)
         rows = data.rows[order[jnp.minimum(at, places[-1])]]
-        return step(state, data.take(rows, (at < data.count).astype(jnp.float32)), total.astype(jnp.float32))
+        batch = data.take(rows, (at < data.count).astype(jnp.float32))
+        drawn = model_key(jax.random.fold_in(key, j))
+        return step(state, batch._replace(key=drawn), total.astype(jnp.float32))
 
     return jax.lax.fori_loop(0, total, epoch_step, start)[0]
 
@@ -137,11 +139,16 @@ def over_batches(
 
     All are drawn before the first step: random bits are many small steps, and an accelerator waits between them.
     """
+    keys = jax.random.split(key, steps)
     if batch_size == 0:
-        return jax.lax.fori_loop(0, steps, lambda _, s: step(s, data.all()), state)
+        return jax.lax.fori_loop(0, steps, lambda j, s: step(s, data.batch(keys[j], 0)), state)
     weight = jnp.ones(batch_size, jnp.float32)
-    drawn = jax.vmap(lambda k: data.draw(k, batch_size))(jax.random.split(key, steps))
-    return jax.lax.scan(lambda s, rows: (step(s, data.take(rows, weight)), None), state, drawn)[0]
+    drawn = jax.vmap(lambda k: data.draw(k, batch_size))(keys)
+
+    def one(s: Tree, at: tuple[Array, Array]) -> tuple[Tree, None]:
+        return step(s, data.take(at[0], weight)._replace(key=model_key(at[1]))), None
+
+    return jax.lax.scan(one, state, (drawn, keys))[0]
 
 
 def sgd_some(

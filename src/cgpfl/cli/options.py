@@ -64,7 +64,10 @@ OPTIONS: dict[str, Any] = {
     "clients": Annotated[int | None, typer.Option(help="Number of clients.")],
     "model": Annotated[
         str | None,
-        typer.Option(help="mlr, dnn, cnn or package.module:Name.", autocompletion=one_of("mlr", "dnn", "cnn")),
+        typer.Option(
+            help="mlr, dnn, cnn, resnet, gru, transformer or package.module:Name.",
+            autocompletion=one_of("mlr", "dnn", "cnn", "resnet", "gru", "transformer"),
+        ),
     ],
 } | {
     name: Annotated[

@@ -19,6 +19,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import form_of, parameters
 from cgpfl.experiment.records import Cost, Records, pull, scores
 from cgpfl.metrics import METRICS, agreement, headline
+from cgpfl.models import to_state_dict
 from cgpfl.objectives import Classification
 from cgpfl.report.choice import Choice, measured
 from cgpfl.report.columns import run_table
@@ -83,6 +84,10 @@ class PersonalModel:
     def predict(self, x: Any) -> np.ndarray:
         """Answers ``[n]`` for raw samples, in the user's own labels or units."""
         return self.form.said(self.logits(x))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The ``state_dict`` of tensors, of a model that came from a PyTorch module."""
+        return to_state_dict(self.model, self.params)
 
 
 MOST_ROWS = 2_000_000

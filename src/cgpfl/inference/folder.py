@@ -26,7 +26,8 @@ from cgpfl.experiment.folder import finite, parameters
 from cgpfl.experiment.reload import Published
 from cgpfl.experiment.result import PersonalModel
 from cgpfl.files import write
-from cgpfl.inference.graph import GRAPHS, OPSET, check_graph, onnx_bytes, optional
+from cgpfl.inference.graph import GRAPHS, OPSET, check_graph, onnx_bytes
+from cgpfl.inference.nodes import optional
 from cgpfl.inference.score import Score
 from cgpfl.models import MODELS, as_model
 from cgpfl.tree import Tree, size
@@ -96,12 +97,10 @@ def write_export(
         arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(model.params)}
         write(part / ARRAYS, save(arrays))
         difference, note = None, None
-        if "onnx" in formats and type(model.model) not in GRAPHS:
-            note = f"no {GRAPH}: graphs are written for {', '.join(MODELS)}, not for {content['model']['name']}"
-        elif "onnx" in formats:
-            write(part / GRAPH, onnx_bytes(model))
+        if "onnx" in formats:
             some = samples[:CHECKED]
-            difference = check_graph(part / GRAPH, model, some)
+            difference, note = _graph(part / GRAPH, model, some)
+        if difference is not None:
             checked = {"samples": len(some), "difference": difference}
             content["onnx"] = {"opset": OPSET, "input": "x, float32", "output": "logits", "checked": checked}
         write(part / CARD, (json.dumps(finite(content), indent=2, allow_nan=False, default=str) + "\n").encode())
@@ -112,6 +111,19 @@ def write_export(
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return Exported(out, files, difference, note)
+
+
+def _graph(path: Path, model: PersonalModel, samples: np.ndarray) -> tuple[float | None, str | None]:
+    """Write the model's graph and compare it on samples → (how far it is, None), or (None, why there is none)."""
+    try:
+        write(path, onnx_bytes(model))
+        return check_graph(path, model, samples), None
+    except Exception as error:
+        if type(model.model) in GRAPHS or isinstance(error, OSError):
+            raise
+        path.unlink(missing_ok=True)  # of somebody's own program anything may be wrong: the rest is good without
+        reason = " ".join((str(error) or type(error).__name__).split())
+        return None, f"no {GRAPH}: {_name(model.model)} cannot be written as a graph: {reason}"
 
 
 def _card(

@@ -1,11 +1,10 @@
-"""MLR, DNN and CNN as ONNX graphs: raw samples in, logits out, the scaling inside.
+"""Models as ONNX graphs: raw samples in, logits out, the scaling inside.
 
-``onnx`` and ``onnxruntime`` are the extra ``export``; they are imported when a graph is made or run.
+MLR, DNN and CNN are written by hand, all others from their JAX program (:mod:`cgpfl.inference.lowering`).
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ import numpy as np
 
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.result import PersonalModel
+from cgpfl.inference.lowering import lower
+from cgpfl.inference.nodes import Graph, optional
 from cgpfl.models import CNN, DNN, MLR, Model
 
 OPSET, IR = 17, 8
@@ -22,40 +23,6 @@ OPSET, IR = 17, 8
 TOLERANCE = 1e-5
 """How far a graph's logits may be from JAX's, where the largest is up to 1; relative to the largest above."""
 INPUT, OUTPUT = "x", "logits"
-
-
-def optional(name: str) -> Any:
-    """A module of the extra ``export``."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise CgpflError(
-            f"format onnx: needs {name}, which is not installed; pip install 'cgpfl[export]', or use safetensors alone"
-        ) from error
-
-
-class Graph:
-    """Nodes in order, and the arrays they read. Each call adds a node and returns its output's name."""
-
-    def __init__(self, helper: Any, numpy_helper: Any) -> None:
-        self.helper, self.numpy_helper = helper, numpy_helper
-        self.nodes: list[Any] = []
-        self.arrays: list[Any] = []
-
-    def constant(self, name: str, values: Any) -> str:
-        """An array of the graph."""
-        self.arrays.append(self.numpy_helper.from_array(np.ascontiguousarray(values), name))
-        return name
-
-    def add(self, kind: str, *inputs: str, output: str = "", **settings: Any) -> str:
-        name = output or f"{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append(self.helper.make_node(kind, list(inputs), [name], **settings))
-        return name
-
-    def dense(self, x: str, name: str, layer: Any, output: str = "") -> str:
-        """x·weightᵀ + bias of ``x [n, in]``."""
-        weight = self.constant(f"{name}weight", layer["weight"])
-        return self.add("Gemm", x, weight, self.constant(f"{name}bias", layer["bias"]), output=output, transB=1)
 
 
 def _mlr(graph: Graph, model: Any, params: Any, x: str) -> None:
@@ -84,7 +51,13 @@ def _cnn(graph: Graph, model: Any, params: Any, x: str) -> None:
 
 
 GRAPHS: dict[type[Model], Callable[[Graph, Any, Any, str], None]] = {MLR: _mlr, DNN: _dnn, CNN: _cnn}
-"""How each of the library's own models is written; a subclass may compute something else, so it is not among them."""
+"""What is written by hand; a subclass may compute something else, so it is not among them."""
+
+
+def _answer(model: PersonalModel) -> tuple[int, ...]:
+    """The shape of one sample's logits."""
+    form = jax.ShapeDtypeStruct((1, *model.model.shape), np.float32)
+    return tuple(jax.eval_shape(model.model.apply, model.params, form).shape[1:])
 
 
 def onnx_bytes(model: PersonalModel) -> bytes:
@@ -94,14 +67,18 @@ def onnx_bytes(model: PersonalModel) -> bytes:
     scale = graph.constant("scale", model.form.units()[0])
     shift = graph.constant("shift", model.form.units()[1])
     scaled = graph.add("Add", graph.add("Mul", INPUT, scale), shift)
-    GRAPHS[type(model.model)](graph, model.model, jax.tree.map(np.asarray, model.params), scaled)
+    params = jax.tree.map(np.asarray, model.params)
+    if type(model.model) in GRAPHS:
+        GRAPHS[type(model.model)](graph, model.model, params, scaled)
+    else:
+        graph.add("Identity", lower(graph, model.model.apply, params, tuple(model.model.shape), scaled), output=OUTPUT)
     number, info = onnx.TensorProto.FLOAT, onnx.helper.make_tensor_value_info
     made = onnx.helper.make_model(
         onnx.helper.make_graph(
             graph.nodes,
             "cgpfl",
             [info(INPUT, number, ["n", *model.model.shape])],
-            [info(OUTPUT, number, ["n", model.model.classes])],
+            [info(OUTPUT, number, ["n", *_answer(model)])],
             graph.arrays,
         ),
         opset_imports=[onnx.helper.make_opsetid("", OPSET)],

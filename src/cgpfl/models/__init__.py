@@ -1,7 +1,22 @@
-"""Models: MLR, DNN, CNN, and any of yours."""
+"""Models: MLR, DNN, CNN, ResNet, GRU, Transformer, and any of yours."""
 
 from cgpfl.models.adapt import MODELS, Functions, as_model
 from cgpfl.models.base import Model
 from cgpfl.models.nets import CNN, DNN, MLR
+from cgpfl.models.resnet import ResNet
+from cgpfl.models.sequence import GRU, Transformer
+from cgpfl.models.torch import to_state_dict
 
-__all__ = ["CNN", "DNN", "MLR", "MODELS", "Functions", "Model", "as_model"]
+__all__ = [
+    "CNN",
+    "DNN",
+    "GRU",
+    "MLR",
+    "MODELS",
+    "Functions",
+    "Model",
+    "ResNet",
+    "Transformer",
+    "as_model",
+    "to_state_dict",
+]

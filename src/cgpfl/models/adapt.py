@@ -1,10 +1,12 @@
-"""Any model through one interface: a name, a Model, a flax module, or an (init, apply) pair."""
+"""Any model through one interface: a name, a Model, a module of flax, equinox or PyTorch, or an (init, apply) pair."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +17,14 @@ from jax import Array
 from cgpfl.errors import CgpflError
 from cgpfl.models.base import GIVEN, Model, Params
 from cgpfl.models.nets import CNN, DNN, MLR
-from cgpfl.objectives import Classification, Objective
+from cgpfl.models.resnet import ResNet
+from cgpfl.models.sequence import GRU, Transformer
+from cgpfl.objectives import Classification, NextToken, Objective
 from cgpfl.registry import Registry
 
-MODELS = Registry("model", {"mlr": MLR, "dnn": DNN, "cnn": CNN})
+MODELS = Registry(
+    "model", {"mlr": MLR, "dnn": DNN, "cnn": CNN, "resnet": ResNet, "gru": GRU, "transformer": Transformer}
+)
 
 
 @dataclass(frozen=True)
@@ -26,15 +32,17 @@ class Functions(Model):
     """A model from two functions: ``start(key) -> params`` and ``forward(params, x) -> logits``."""
 
     start: Callable[[Array], Params] | None = None
-    forward: Callable[[Params, Array], Array] | None = None
+    forward: Callable[..., Array] | None = None
+    stochastic: bool = False
+    """Whether it is ``forward(params, x, key)``, with None for a key where nothing is drawn."""
 
     def init(self, key: Array) -> Params:
         assert self.start is not None
         return self.start(key)
 
-    def apply(self, params: Params, x: Array) -> Array:
+    def apply(self, params: Params, x: Array, key: Array | None = None) -> Array:
         assert self.forward is not None
-        return self.forward(params, x)
+        return self.forward(params, x, key) if self.stochastic else self.forward(params, x)
 
     def settings(self) -> dict[str, Any]:
         """Functions cannot be written down; their regulariser can."""
@@ -47,25 +55,42 @@ def as_model(
     """Turn what the user gave into a :class:`Model` for inputs of ``shape`` with ``classes`` outputs.
 
     ``objective``: what the outputs are trained for (None: the model's own; a class, where it says nothing).
-    ``model`` is a name ("mlr", "dnn", "cnn"), a :class:`Model`, a flax linen or nnx module, or a pair
-    ``(init, apply)`` with ``init(key)`` and ``apply(params, x)``. ``settings`` go to a named model.
+    ``model`` is a name ("mlr", "dnn", "cnn", "resnet", "gru", "transformer"), a :class:`Model`, a module of flax (linen
+    or nnx), equinox or PyTorch, or a pair ``(init, apply)`` with ``init(key)`` and ``apply(params, x)``, or
+    ``apply(params, x, key)`` where it has dropout. ``settings`` go to a named model.
     """
     if isinstance(model, str):
-        built = _named(model, shape, classes, settings)
+        steps = isinstance(objective, NextToken) and model in ("gru", "transformer")
+        built = _named(
+            model, shape, classes, {"vocabulary": classes, "per_step": True} | settings if steps else settings
+        )
     elif settings:
         raise CgpflError(f"model settings ({', '.join(settings)}) only go with a model's name, one of {_names()}")
     elif isinstance(model, Model):
         built = model
     elif _is_a(model, "flax.linen"):
-        built = _linen(model, shape, classes)
+        from cgpfl.models.flax import from_linen
+
+        built = from_linen(model, shape, classes)
     elif _is_a(model, "flax.nnx"):
-        built = _nnx(model, shape, classes)
+        from cgpfl.models.flax import from_nnx
+
+        built = from_nnx(model, shape, classes)
+    elif _is_a(model, "equinox"):
+        from cgpfl.models.equinox import from_equinox
+
+        built = from_equinox(model, shape, classes)
+    elif _is_a(model, "torch.nn"):
+        from cgpfl.models.torch import from_torch
+
+        built = from_torch(model, shape, classes)
     elif isinstance(model, tuple) and len(model) == 2 and all(callable(f) for f in model):
-        built = Functions(shape, classes, start=model[0], forward=model[1])
+        drawing = _takes(model[1], "key")
+        built = Functions(shape, classes, start=model[0], forward=model[1], stochastic=drawing)
     else:
         raise CgpflError(
             f"model: {type(model).__name__} is not a model; give one of {_names()}, "
-            "a cgpfl Model, a flax module or a pair (init, apply)"
+            "a cgpfl Model, a module of flax, equinox or PyTorch, or a pair (init, apply)"
         )
     if objective is not None:
         built = dataclasses.replace(built, objective=objective)
@@ -84,14 +109,26 @@ def _named(name: str, shape: tuple[int, ...], classes: int, settings: dict[str, 
     if name == "cnn" and not (len(shape) in (2, 3) and min(shape[:2]) >= 4):
         raise CgpflError(f"model cnn: inputs of shape {shape} are not images [H, W] or [H, W, C] of at least 4x4")
     for key, value in settings.items() if name in MODELS.ours else ():
-        numbers = value if isinstance(value, list | tuple) else [value]
-        positive = all(isinstance(v, int | float) and not isinstance(v, bool) and 0 <= v < 1e9 for v in numbers)
-        if not positive or (key != "l2" and not all(isinstance(v, int) and v > 0 for v in numbers)):
-            raise CgpflError(
-                f"model {name}: {key} = {value!r}: must be a {'number >= 0' if key == 'l2' else 'positive integer'}"
-            )
+        must = _must_be(next(f.default for f in dataclasses.fields(cls) if f.name == key), value)
+        if must:
+            raise CgpflError(f"model {name}: {key} = {value!r}: must be a {must}")
     chosen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
     return cls(shape, classes, **chosen)
+
+
+def _must_be(default: Any, value: Any) -> str:
+    """What a setting of a model of ours must be, from its default; empty where ``value`` is."""
+    if isinstance(default, bool):
+        return "" if isinstance(value, bool) else "truth value, true or false"
+    numbers = value if isinstance(value, list | tuple) else [value]
+    low = not all(isinstance(v, int | float) and not isinstance(v, bool) and 0 <= v < 1e9 for v in numbers)
+    if isinstance(default, float):
+        return "number >= 0" if low or numbers is value else ""
+    if low or not all(isinstance(v, int) and (v > 0 or default == 0) for v in numbers) or not numbers:
+        return "positive integer" if default != 0 else "whole number >= 0"
+    if isinstance(default, tuple) != (numbers is value):
+        return "list of positive integers" if isinstance(default, tuple) else "positive integer"
+    return ""
 
 
 def _brought(name: str, thing: Any, shape: tuple[int, ...], classes: int, settings: dict[str, Any]) -> Model:
@@ -100,13 +137,34 @@ def _brought(name: str, thing: Any, shape: tuple[int, ...], classes: int, settin
         raise CgpflError(f"model {name}: is text, not a model")
     if isinstance(thing, type) or (callable(thing) and inspect.isroutine(thing)):
         try:
-            thing = thing(**settings) if isinstance(thing, type) else thing(shape, classes, **settings)
+            with _steady():
+                thing = thing(**settings) if isinstance(thing, type) else thing(shape, classes, **settings)
         except Exception as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise CgpflError(f"model {name}: cannot be made with {settings or 'no settings'}: {reason}") from error
     elif settings:
         raise CgpflError(f"model {name}: is an object; {', '.join(settings)} cannot be set")
     return as_model(thing, shape, classes)
+
+
+@contextmanager
+def _steady() -> Iterator[None]:
+    """PyTorch draws a module's parameters where it is made: the same ones in every process."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function has an argument of that name."""
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # of some built-in ones nothing is known
+        return False
 
 
 def _names() -> str:
@@ -119,36 +177,6 @@ def _is_a(model: Any, package: str) -> bool:
         c.__name__ == "Module" and (c.__module__ == package or c.__module__.startswith(package + "."))
         for c in type(model).__mro__
     )
-
-
-def _linen(module: Any, shape: tuple[int, ...], classes: int) -> Model:
-    def start(key: Array) -> Params:
-        variables = module.init(key, jnp.zeros((1, *shape)))
-        extra = [name for name in variables if name != "params"]
-        if extra:
-            raise CgpflError(
-                f"model: flax collections {', '.join(extra)} cannot be averaged as parameters; "
-                "use layers without running state (for example GroupNorm for BatchNorm)"
-            )
-        return variables["params"]
-
-    return Functions(shape, classes, start=start, forward=lambda params, x: module.apply({"params": params}, x))
-
-
-def _nnx(module: Any, shape: tuple[int, ...], classes: int) -> Model:
-    """An nnx module carries its parameters: they are the initial ones, whatever the seed."""
-    from flax import nnx  # an optional dependency, here because the user has a flax module
-
-    parts: Any = nnx.split(module, nnx.Param, ...)
-    graph, params, rest = parts
-    if jax.tree.leaves(rest):
-        raise CgpflError("model: nnx state other than Param cannot be averaged; use layers without running state")
-    initial, structure = nnx.to_pure_dict(params), jax.tree.structure(params)
-
-    def forward(values: Params, x: Array) -> Array:
-        return nnx.merge(graph, jax.tree.unflatten(structure, jax.tree.leaves(values)), rest)(x)
-
-    return Functions(shape, classes, start=lambda key: initial, forward=forward)
 
 
 def _check(model: Model, shape: tuple[int, ...], classes: int) -> None:

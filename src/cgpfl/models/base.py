@@ -40,9 +40,21 @@ class Model:
         """Logits ``[B, classes]`` of inputs ``x [B, *shape]``."""
         raise TypeError(f"{type(self).__name__} defines no apply")
 
+    @property
+    def stochastic(self) -> bool:
+        """Whether the model draws in training (dropout): then it writes ``apply(params, x, key=None)``."""
+        return False
+
+    def outputs(self, params: Params, batch: Batch) -> Array:
+        """Logits of a batch; a stochastic model draws from the batch's key, and nothing where that is None."""
+        if not self.stochastic:
+            return self.apply(params, batch.x)
+        forward: Any = self.apply
+        return forward(params, batch.x, key=batch.key)
+
     def loss(self, params: Params, batch: Batch) -> Array:
         """The objective's weighted mean over the batch plus (l2/2)‖params‖²."""
-        return self.mean_loss(self.apply(params, batch.x), batch) + self.penalty(params)
+        return self.mean_loss(self.outputs(params, batch), batch) + self.penalty(params)
 
     def mean_loss(self, outputs: Array, batch: Batch) -> Array:
         """The objective's weighted mean over the batch."""
@@ -136,8 +148,9 @@ class Layered(Model):
     def _is_plain(self) -> bool:
         """Whether its loss is the objective of those outputs and the penalty, and nothing of that was changed."""
         cls = type(self)
-        own = (cls.apply, cls.loss, cls.mean_loss, cls.penalty)
-        return own == (Layered.apply, Model.loss, Model.mean_loss, Model.penalty)
+        own = (cls.apply, cls.outputs, cls.loss, cls.mean_loss, cls.penalty)
+        plain = (Layered.apply, Model.outputs, Model.loss, Model.mean_loss, Model.penalty)
+        return not self.stochastic and own == plain
 
 
 UNROLLED = 8

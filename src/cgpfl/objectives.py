@@ -55,6 +55,10 @@ class Objective:
         """Shape of one sample's outputs; ``steps``: the first axis of an input."""
         return (classes,)
 
+    def label(self, classes: int, steps: int) -> jax.ShapeDtypeStruct:
+        """Form of one sample's label."""
+        return jax.ShapeDtypeStruct((classes,), jnp.float32)
+
 
 @dataclass(frozen=True)
 class Classification(Objective):
@@ -74,6 +78,9 @@ class Classification(Objective):
 
     def score(self, outputs: Array, y: Array) -> Array:
         return jnp.argmax(outputs, axis=-1) == y
+
+    def label(self, classes: int, steps: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((), jnp.int32)
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,9 @@ class NextToken(Objective):
 
     def form(self, classes: int, steps: int) -> tuple[int, ...]:
         return (steps, classes)
+
+    def label(self, classes: int, steps: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((steps,), jnp.int32)
 
 
 OBJECTIVES: dict[str, type[Objective]] = {c.task: c for c in (Classification, Regression, MultiLabel, NextToken)}

@@ -13,6 +13,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.sharding import Mesh, PartitionSpec
 
 from cgpfl.batch import Batch
+from cgpfl.objectives import Classification
 from cgpfl.tree import Tree, nbytes
 
 CACHE_BLOCK = 9 << 19
@@ -85,7 +86,9 @@ def client_bytes(model: Any, params: Tree, samples: int = 20) -> int:
     if jax.default_backend() != "cpu":
         return nbytes(params)
     inputs = jnp.zeros((samples, *model.shape))
-    batch = Batch(inputs, jnp.zeros(samples, jnp.int32), jnp.ones(samples))
+    aim = getattr(model, "objective", Classification())
+    one = aim.label(getattr(model, "classes", 1), *model.shape[:1])
+    batch = Batch(inputs, jnp.zeros((samples, *one.shape), one.dtype), jnp.ones(samples))
     made = _made(jax.make_jaxpr(model.loss)(params, batch).jaxpr)
     largest = max((math.prod(aval.shape) * 4 for aval in made), default=0)
     return max(nbytes(params), 2 * largest if largest > inputs.nbytes else 0)

@@ -191,11 +191,12 @@ class Experiment(Settings):
         if "metrics" in settings:
             asked = settings["metrics"] if isinstance(settings["metrics"], list | tuple) else [settings["metrics"]]
             settings = settings | {"metrics": [name_of(m) for m in asked]}
-        values = {**settings, "model": {"name": model}} if isinstance(model, str) else dict(settings)
+        model = {"name": model} if isinstance(model, str) else model
+        values = {**settings, "model": model} if isinstance(model, dict) else dict(settings)
         if isinstance(data, str | dict):
             values["data"] = {"source": data} if isinstance(data, str) else data
         experiment = from_dict(values, where, named)
-        if not isinstance(model, str):
+        if not isinstance(model, dict):
             experiment = dataclasses.replace(experiment, model=Named("", given=model))
         if not isinstance(data, str | dict):
             if not is_data(data):

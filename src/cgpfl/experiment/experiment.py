@@ -106,7 +106,8 @@ def run(
     """Run ``method`` on ``data`` and return its :class:`Result`.
 
     ``method``: an object of the contract, or a method's name. ``data``: a federation, a data set's name, a .npz file,
-    or a dictionary with settings of ``[data]``. ``model``: "mlr", "dnn", "cnn", a :class:`~cgpfl.models.Model`, a flax
+    or a dictionary with settings of ``[data]``. ``model``: a name such as "mlr", a dictionary with a name and
+    settings, a :class:`~cgpfl.models.Model`, a flax
     module or a pair (init, apply). Names may be ``package.module:Name``. ``settings`` are those of
     :class:`~cgpfl.engine.settings.Settings`: ``rounds`` (200) and ``seed`` (0).
     ``eval_every``: rounds between evaluations (0 = about 100 in the run; the last is always evaluated).

@@ -20,31 +20,24 @@ knows arrays. Without a network, put the package's file into the cache folder by
 ```sh
 cgpfl data list
 cgpfl data card tuna
+cgpfl run --data digits-writers --method local,fedavg,fedavg-ft --out runs/writers
 ```
 
-In Python, a set of arrays is a `Source` (`x`, `y` and `client`), and a set of rows is a `Table`: a pandas frame, and
-the names of its columns for client, label and time.
-
 ```python
-import numpy as np
-
 import cgpfl
-from cgpfl.data.federations import FEDERATIONS
 
-source = FEDERATIONS["digits-writers"].load()
-names, owner = np.unique(source.client, return_inverse=True)
-data = cgpfl.FederatedData.from_arrays(source.x, source.y, owner, scale=source.scale, shift=source.shift)
-result = cgpfl.run("fedavg-ft", data, rounds=20)
-print(data.clients, round(result.accuracy, 2))
+data = cgpfl.make_data("digits-writers")
+print(data)
+result = cgpfl.run("fedavg-ft", data, rounds=20, progress=False)
+print(round(result.accuracy, 2))
 ```
 
 ```text
-table = FEDERATIONS["tuna"].load()              # households with ten purchases or more
-table = FEDERATIONS["tuna"].load(smallest=1)    # all of them
-table.frame[[table.client, table.label]]
+cgpfl.make_data("tuna")                 # households with ten purchases or more, as the card says
+FEDERATIONS["tuna"].load(smallest=1)    # from cgpfl.data.federations: all of them, as a frame with the columns' names
 ```
 
-`smallest` leaves out clients with fewer samples, in every set. Contexts on the cards are guesses: no file tells true
+`smallest` leaves out clients with fewer samples. Contexts on the cards are guesses: no file tells true
 groups.
 """
 

@@ -22,7 +22,7 @@ DOCS = ROOT / "docs"
 GUIDES = sorted((DOCS / "guides").glob("*.md"))
 PAGES = ["getting-started.md", "faq.md", "theory.md", "after-training.md", *(f"guides/{page.name}" for page in GUIDES)]
 BLOCK = re.compile(r"```(\w*)\n(.*?)```(?=(.{0,80}))", re.DOTALL)
-NEEDS = {"guides/modules.md": ("torch", "equinox")}
+NEEDS = {"guides/modules.md": ("torch", "equinox"), "guides/example-images.md": ("torch",)}
 """What a page is about and the tests do without: it runs where that is installed (make test-torch)."""
 SHORT = {"run": ["--rounds", "12"], "compare": ["--rounds", "12"]}
 
@@ -44,8 +44,11 @@ def command(line):
     return out.getvalue()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("page", PAGES)
+WORKED = {page: pytest.mark.slow if "/example-" in page else pytest.mark.long for page in PAGES}
+"""Examples from foreign data to a report are run in every change's tests, the other pages in make test-long."""
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=mark) for page, mark in WORKED.items()])
 def test_a_page_runs(page, tmp_path, monkeypatch):
     for name in NEEDS.get(page, ()):
         pytest.importorskip(name)

@@ -79,7 +79,11 @@ def test_by_hand():
     assert dropout(x, 0.0, jax.random.key(0)) is x
 
 
-@pytest.mark.parametrize("given", [(init, apply), Linen(), Deterministic(), Nnx(nnx.Rngs(0, dropout=1))], ids=str)
+@pytest.mark.parametrize(
+    "given",
+    [(init, apply), Linen(), Deterministic(), Nnx(nnx.Rngs(0, dropout=1))],
+    ids=["pair", "linen", "deterministic", "nnx"],
+)
 def test_drawn_in_training_alone(given):
     model = as_model(given, SHAPE, CLASSES)
     params, some = model.init(jax.random.key(0)), samples()

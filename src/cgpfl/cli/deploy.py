@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,25 +44,34 @@ def init(
     port: Annotated[int, typer.Option(help="The server's port for nodes.")] = 9443,
     shape: Annotated[str | None, typer.Option(help="Shape of one input, such as 28,28, for data of the nodes.")] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes, with --shape.")] = None,
+    names: Annotated[str | None, typer.Option(help="What the nodes are called, as a,b,c (default: 0, 1, ...).")] = None,
     method: Methods = None,
     settings: Assignments = None,
 ) -> None:
     """Write a Flower app from an experiment: configuration, certificates, nginx, systemd units.
 
-    With the experiment's own data, for a trial, or with --shape and --classes for data that only the nodes have.
+    With the experiment's own data, for a trial; or for data that only the nodes have: arrays with --shape and
+    --classes, tables with --label, whose columns nodes agree on when the run starts.
     Deadlines and the like: section deploy of experiment.toml, or --set deploy.deadline=60.
 
     [dim]cgpfl deploy init federation --nodes 4 --rounds 10[/dim]
 
     [dim]cgpfl deploy init federation experiment.toml --shape 28,28 --classes 10 --nodes 8 --host fl.example.org[/dim]
+
+    [dim]cgpfl deploy init hospitals --label outcome --names charité,mitte,nord --host fl.example.org[/dim]
     """
-    flags |= {} if nodes is None else {"clients": nodes}
-    experiment, deploy, federation = _planned(config, flags, method, settings, shape, classes)
+    called = [] if names is None else [name.strip() for name in names.split(",")]
+    if called and nodes not in (None, len(called)):
+        raise CgpflError(f"--nodes {nodes}: there are {len(called)} --names")
+    flags |= {"clients": len(called)} if called else {} if nodes is None else {"clients": nodes}
+    experiment, deploy, federation = _planned(config, flags, method, settings, shape, classes, called)
     from cgpfl.deploy.layout import write_app
 
     form = None if federation is None else federation.form(experiment.loss)
     write_app(folder, experiment, deploy, form, host=host, port=port)
-    typer.echo(f"Wrote {folder}. A trial on this machine: cgpfl deploy up {folder}\nOn real hosts: {folder}/README.md")
+    ready = "" if deploy.form == "given" else f", with a table in each of {folder}/trial-data/0, 1, ..."
+    trial = f"A trial on this machine: cgpfl deploy up {folder}{ready}"
+    typer.echo(f"Wrote {folder}. {trial}\nOn real hosts: {folder}/README.md")
 
 
 @deploy_app.command()
@@ -180,7 +190,7 @@ def register(
 
 @deploy_app.command()
 def node(
-    client: Annotated[int, typer.Option(help="Which client this is: 0, 1, ...")],
+    client: Annotated[str, typer.Option(help="Which client this is: 0, 1, ..., or its name.")],
     server: Annotated[str, typer.Option(help="HOST:PORT of the server.")],
     ca: Annotated[Path, typer.Option(help="The federation's ca.pem.")],
     key: Annotated[Path, typer.Option(help="This node's own key.")],
@@ -208,12 +218,45 @@ def node(
     os.execve(process.command[0], process.command, process.env)
 
 
+@deploy_app.command("export-node")
+def export_node(
+    state: Annotated[Path, typer.Argument(metavar="STATE", help="What cgpfl deploy node was given as --state.")],
+    data: Annotated[Path, typer.Option(help="The node's own data, as given to cgpfl deploy node.")],
+    method: Annotated[str | None, typer.Option("--method", help="Which method (default: the only one).")] = None,
+    formats: Annotated[str, typer.Option("--format", help="safetensors, or safetensors,onnx.")] = "safetensors",
+    out: Annotated[Path | None, typer.Option(help="Folder to create (default: exports/node-METHOD).")] = None,
+) -> None:
+    """Write a node's own model as a folder, on the node: it is made there and stays there.
+
+    [dim]cgpfl deploy export-node state --data data --method cgpfl-heur[/dim]
+    """
+    from cgpfl.cli.inference import as_formats, show_export
+    from cgpfl.deploy.personal import personal_model
+    from cgpfl.inference.folder import check_formats, check_out, write_export
+    from cgpfl.inference.score import scored
+
+    wanted = as_formats(formats)
+    check_formats(wanted)
+    if out is not None:
+        check_out(out)
+    found = personal_model(state, data, method)
+    label = found.published.label
+    rows = found.data.rows(0, "test")
+    x, y = found.data.x[rows], found.data.y[rows]
+    shared = None if found.shared is None else scored(found.shared, x, y)
+    folder = out or Path("exports") / f"node-{label}"
+    score = scored(found.model, x, y)
+    written = write_export(folder, found.model, found.published, found.facts, score, shared, samples=x, formats=wanted)
+    who = found.facts.get("name", found.facts["client"])
+    show_export(f"{label}, client {who}, round {found.published.rounds}", written)
+
+
 @deploy_app.command("run")
 def run_(
     folder: App,
     out: Annotated[Path, typer.Option(help="Run folder; a run that stopped there goes on.")],
     release: Annotated[
-        list[int] | None, typer.Option(help="A client whose node is another from now on (a new key); repeatable.")
+        list[str] | None, typer.Option(help="A client whose node is another from now on (a new key); repeatable.")
     ] = None,
 ) -> None:
     """Start a run on the running SuperLink, or go on with a stopped one, and follow it to its end.
@@ -229,13 +272,14 @@ def run_(
 
     agreed = read_agreement(folder / EXPERIMENT)
     check_agreement(agreed)
+    released = [agreed.client(who) for who in release or []]
     since = size(out)
     if has_server(out):
         _say(f"{out} is being served; following")
     else:
-        if release:
+        if released:
             out.mkdir(parents=True, exist_ok=True)
-            (out / RELEASED).write_text("\n".join(map(str, release)) + "\n")
+            (out / RELEASED).write_text("\n".join(map(str, released)) + "\n")
         start_run(folder.resolve(), folder.resolve() / ".flwr", out)
     try:
         with progress() as tell:
@@ -253,9 +297,10 @@ def _planned(
     settings: list[str] | None,
     shape: str | None,
     classes: Any,
+    names: Sequence[str] = (),
 ) -> tuple[Any, Any, Any]:
     """Experiment, deployment and, unless the nodes bring it, the federation's data."""
-    from cgpfl.deploy.agreement import Deployment
+    from cgpfl.deploy.agreement import ASKED, NAME, Deployment
     from cgpfl.deploy.layout import read_shape
     from cgpfl.experiment.config import from_dict, parse_value
     from cgpfl.hyperparameters import from_values
@@ -272,17 +317,22 @@ def _planned(
         section[name.strip()] = parse_value(text.strip())
     experiment = from_dict(values, str(config) if isinstance(config, Path) else "command line")
     federation = None
+    asks = shape is None and bool(experiment.data.label) and "source" not in values["data"]
     if (shape is None) != (classes is None):
         raise CgpflError("--shape, --classes: go together")
-    if shape is not None:
+    facts: dict[str, Any] = {}
+    if shape is not None or asks:
         if experiment.data.clients == "auto":
-            raise CgpflError("--nodes: how many clients the federation has, with --shape")
-        facts = {"clients": experiment.data.clients, "shape": read_shape(shape), "classes": classes}
+            raise CgpflError(f"--nodes: how many clients the federation has, with {'--label' if asks else '--shape'}")
+        facts = {"clients": experiment.data.clients}
+        facts |= {"form": ASKED} if shape is None else {"shape": read_shape(shape), "classes": classes}
     else:
         federation = experiment.data.build(experiment.seed)
         form = federation.form(experiment.loss)
         facts = {"clients": federation.clients, "shape": form.shape, "classes": form.classes}
         facts |= {} if isinstance(form.scale, tuple) else {"scale": form.scale, "shift": form.shift}
+        facts |= {"names": federation.names} if all(map(NAME.fullmatch, federation.names)) else {}
+    facts |= {"names": list(names)} if names else {}
     return experiment, from_values(Deployment, {**facts, **section}, "deploy"), federation
 
 

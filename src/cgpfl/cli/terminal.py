@@ -126,6 +126,12 @@ def _lines(facts: Callable[[Progress], str]) -> Callable[[Progress], None]:
     return tell
 
 
+def notes(event: Event) -> None:
+    """What to know before anything is trained: a callback."""
+    for note in event.values.get("notes", []) if event.kind == "opened" else []:
+        print("\n".join(textwrap.wrap(f"note: {note}", 80, subsequent_indent="  ")), file=sys.stderr, flush=True)
+
+
 def evaluation(event: Event) -> None:
     """A line for an evaluated round: a callback for those who want to see everything."""
     if event.kind != "evaluated":

@@ -92,7 +92,7 @@ class Form:
         def units(value: Any) -> Units:
             return tuple(map(float, value)) if isinstance(value, list | tuple) else float(value)
 
-        objective: Objective = field(default_factory=Classification)
+        objective: Objective = Classification()
         if "objective" in facts:
             own = dict(facts["objective"])
             kind = OBJECTIVES[own.pop("task")]

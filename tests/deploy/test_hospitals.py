@@ -5,10 +5,10 @@ import json
 import pandas as pd
 import pytest
 from test_faults import happened
-from test_pages import blocks
 
 from cgpfl.inference.folder import load_model
 from helpers import cgpfl
+from test_pages import blocks
 
 PAGE = "guides/hospitals.md"
 

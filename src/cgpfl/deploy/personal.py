@@ -17,7 +17,7 @@ from cgpfl.engine.flower.private import MESSAGE
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.reload import Published
 from cgpfl.experiment.result import PersonalModel
-from cgpfl.files import load_arrays
+from cgpfl.files import load_arrays, load_facts
 
 STATES = "states"
 """Of a node's folder: its private states."""
@@ -37,24 +37,17 @@ class Personal(NamedTuple):
     """Whose it is."""
 
 
-class _Kept(NamedTuple):
-    file: Path
-    arrays: dict[str, np.ndarray]
-    facts: dict[str, Any]
-
-
 def personal_model(state: Path, data: Path, label: str | None = None) -> Personal:
     """The model of the node whose folder is ``state``, after the last message it heard of the method ``label``.
 
     ``label``: None where the node took part in one method only.
     """
     place = state / STATES if (state / STATES).is_dir() else state
-    kept = _newest(place, label)
-    facts = kept.facts
+    file, facts = _newest(place, label)
     agreed = read_agreement(place / APPS / facts["app"] / EXPERIMENT)
     agreed = replace(agreed, given=json.loads(facts["form"])) if facts["form"] else agreed
     node = make_node(agreed, facts["label"], int(facts["client"]), data, place)
-    own, shared = node.personal(kept.file.parent.name, kept.arrays, facts["round"], facts["base"])
+    own, shared = node.personal(file.parent.name, load_arrays(file)[0], facts["round"], facts["base"])
 
     def usable(params: Any) -> PersonalModel:
         return PersonalModel(jax.tree.map(np.asarray, params), node.model, agreed.form)
@@ -67,16 +60,16 @@ def personal_model(state: Path, data: Path, label: str | None = None) -> Persona
     return Personal(usable(own), None if shared is None else usable(shared), node.data, published, whose)
 
 
-def _newest(place: Path, label: str | None) -> _Kept:
-    """What is kept of the newest run of a method."""
+def _newest(place: Path, label: str | None) -> tuple[Path, dict[str, Any]]:
+    """What is kept of the newest run of a method: the message's file, and its facts."""
     files = sorted(place.glob(f"client-*/*/{MESSAGE}"), key=lambda f: -f.stat().st_mtime)
     if not files:
         raise CgpflError(f"state {place}: has no model; give the folder that cgpfl deploy node was given as --state")
-    kept = [_Kept(file, *load_arrays(file)) for file in files]
-    labels = list(dict.fromkeys(k.facts["label"] for k in kept))
+    kept = [(file, load_facts(file)) for file in files]
+    labels = sorted({facts["label"] for _, facts in kept})
     if label is None and len(labels) > 1:
-        raise CgpflError(f"state {place}: has models of {', '.join(sorted(labels))}; choose one by --method")
-    found = next((k for k in kept if label in (None, k.facts["label"])), None)
-    if found is None:
-        raise CgpflError(f"state {place}: has no model of {label!r}; it has {', '.join(sorted(labels))}")
-    return found
+        raise CgpflError(f"state {place}: has models of {', '.join(labels)}; choose one by --method")
+    found = [(file, facts) for file, facts in kept if label in (None, facts["label"])]
+    if not found:
+        raise CgpflError(f"state {place}: has no model of {label!r}; it has {', '.join(labels)}")
+    return found[0]

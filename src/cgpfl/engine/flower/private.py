@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cgpfl.errors import CgpflError
-from cgpfl.files import load_arrays, save_arrays
+from cgpfl.files import load_arrays, load_facts, save_arrays
 from cgpfl.tree import named, unnamed
 
 MESSAGE = "message.safetensors"
@@ -72,7 +72,7 @@ class Private:
         ``round_``: the round that it ends, from 1. A message that comes out of turn does not replace a newer one.
         """
         file = self._own / MESSAGE
-        if file.exists() and load_arrays(file)[1]["round"] > round_:
+        if file.exists() and load_facts(file)["round"] > round_:
             return
         self._prepare()
         save_arrays(file, dict(message), {**about, "round": round_, "base": base})

@@ -103,3 +103,9 @@ def test_whole_numbers_that_are_too_many_for_classes():
     two = [said(y=range(1, 41)), said(y=range(41, 81))]
     with pytest.raises(CgpflError, match="80 different whole numbers in all; say task = classification or regression"):
         common_form(two, ["p", "q"], READING)
+
+
+def test_several_labels_at_once():
+    each = [Survey({"x": Statistics(2, 1.0, 2.0)}, "multi-label")] * 2
+    form = common_form(each, ["p", "q"], Reading(label="cough, fever"))
+    assert (form.labels, form.classes, form.objective.task) == (("cough", "fever"), 2, "multi-label")

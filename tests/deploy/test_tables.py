@@ -13,6 +13,7 @@ from cgpfl.data import FederatedData
 from cgpfl.deploy.agreement import read_agreement
 from cgpfl.deploy.apps import errand
 from cgpfl.deploy.check import compare, settled, together
+from cgpfl.deploy.follow import events
 from cgpfl.deploy.layout import TRIAL_DATA
 from cgpfl.deploy.node import load_node
 from cgpfl.deploy.server import run_server
@@ -20,6 +21,7 @@ from cgpfl.engine.flower.apps import client_app
 from cgpfl.engine.flower.worker import answer
 from cgpfl.errors import LostError
 from cgpfl.experiment.config import config_of
+from cgpfl.experiment.events import EVENTS
 from cgpfl.inference.folder import load_model
 from helpers import cgpfl
 
@@ -196,6 +198,16 @@ def test_a_node_that_does_not_fit_refuses_itself(tmp_path, capsys, change, to_al
     assert all(to_itself in line for line in own)
     metrics = pd.read_parquet(tmp_path / "run" / "metrics.parquet")
     assert sorted(set(metrics["client"])) == [1, 2]
+
+
+def test_raw_scales_are_said_before_the_first_round(tmp_path):
+    more = ("--method", "fedavg", "--set", "data.standardise=false", "--set", "data.encoding=codes")
+    app = make(tmp_path / "app", *more)
+    run_server(app, federation(app, tmp_path), tmp_path / "run")
+    lines = [e["values"].get("line", "") or e["kind"] for _, e in events(tmp_path / "run" / EVENTS)]
+    at = next(i for i, line in enumerate(lines) if line.startswith("inputs differ in scale: income is about"))
+    assert at < lines.index("progress")
+    assert config_of(tmp_path / "run")["form"]["scale"] == 1.0
 
 
 def test_numbers_to_predict(tmp_path):

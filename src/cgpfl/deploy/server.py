@@ -14,10 +14,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from cgpfl.data.labels import listed
 from cgpfl.deploy.agreement import ASKED, EXPERIMENT, FORM, Agreement, check_fits, read_agreement
 from cgpfl.deploy.remote import RemoteData, RemoteEngine
-from cgpfl.deploy.survey import ask_form
+from cgpfl.deploy.survey import ask_form, described
 from cgpfl.engine.flower.link import Link
 from cgpfl.engine.flower.orders import called
 from cgpfl.engine.flower.server import Coordinator, RoundOutcome, Rules, ServerState
@@ -36,8 +35,6 @@ from cgpfl.metrics import measured
 LOCK = "server.lock"
 ASKING = 1.0
 """Seconds in which whoever only asked whether a run is served has let go of the lock."""
-SHOWN = 8
-"""Columns that are listed when nodes have agreed on them."""
 RELEASED = "released.txt"
 """Clients whose nodes may be others from now on."""
 
@@ -119,7 +116,7 @@ def _run_all(agreed: Agreement, grid: Any, folder: RunFolder, events: Events) ->
     if agreed.asks:
         agreed = agreed.with_form(ask_form(agreed, link, events.say))
         _note(agreed, out)
-        events.say(f"agreed on {_described(agreed)}")
+        events.say(f"agreed on {described(agreed.form)}")
     if agreed.deploy.form == ASKED:
         link.form = json.dumps(agreed.given)
     opened = stream.opening(out.name, experiment, RemoteData.of(agreed), agreed.model(), agreed.values)
@@ -147,15 +144,6 @@ def _note(agreed: Agreement, out: Path) -> None:
     """The whole experiment, as far as it is known, in the run folder."""
     form = {} if agreed.given is None else {FORM: agreed.given}
     write(out / "config.toml", to_toml({**agreed.values, **form, "deploy": _plain(asdict(agreed.deploy))}).encode())
-
-
-def _described(agreed: Agreement) -> str:
-    """The form in a few words."""
-    form = agreed.form
-    assert form.columns is not None
-    names = ", ".join(form.columns.names[:SHOWN]) + ", …" * (len(form.columns.names) > SHOWN)
-    said = f"; {len(form.labels)} labels: {listed(form.labels)}" if form.labels else ""
-    return f"{len(form.columns.names)} columns: {names}; {form.shape[0]} inputs; {form.objective.task}{said}"
 
 
 def _made(agreed: Agreement, experiment: Experiment, method: Any) -> dict[str, Any]:

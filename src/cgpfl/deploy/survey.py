@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cgpfl.data import Form
+from cgpfl.data.labels import listed
 from cgpfl.data.survey import Survey, agreeing, common_form, survey
 from cgpfl.deploy.agreement import Agreement
 from cgpfl.engine.flower.orders import Order, Reply
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 TOLD = "told.json"
 """What a node said of its data, kept beside its private states for whoever runs it."""
+SHOWN = 8
+"""Columns that are listed when nodes have agreed on them."""
 LONGEST = 16_000_000
 """Characters that a node may say."""
 
@@ -84,6 +87,14 @@ def form_of(agreed: Agreement, heard: Mapping[int, Survey], say: Callable[[str],
     if len(fit) < agreed.deploy.minimum:
         raise CgpflError(f"statistics: {len(fit)} nodes fit together of at least {agreed.deploy.minimum}")
     return common_form([heard[i] for i in fit], [names[i] for i in fit], agreed.reading, agreed.loss)
+
+
+def described(form: Form) -> str:
+    """What was agreed on, in a few words."""
+    names = () if form.columns is None else form.columns.names
+    shown = ", ".join(names[:SHOWN]) + ", …" * (len(names) > SHOWN)
+    said = f"; {len(form.labels)} labels: {listed(form.labels)}" if form.labels else ""
+    return f"{len(names)} columns: {shown}; {form.shape[0]} inputs; {form.objective.task}{said}"
 
 
 def _read(text: str) -> Survey:

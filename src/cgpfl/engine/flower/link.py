@@ -15,8 +15,8 @@ from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from cgpfl.engine.flower.apps import to_record
+from cgpfl.engine.flower.checks import Answer
 from cgpfl.engine.flower.orders import Order, RefusedError, called
-from cgpfl.engine.flower.server import Answer
 from cgpfl.engine.flower.wire import check_form, form
 
 HEADER = 1024

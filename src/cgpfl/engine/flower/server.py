@@ -22,6 +22,7 @@ from cgpfl.algorithms.wrapper import inner_of, sampler_of
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.drive import Traffic
 from cgpfl.engine.evaluate import evaluate_message, over_clients, pooled
+from cgpfl.engine.flower.checks import Answer, check_metrics, size_of
 from cgpfl.engine.flower.orders import Order, RefusedError, called
 from cgpfl.engine.flower.wire import pack, unpack
 from cgpfl.engine.problem import (
@@ -38,21 +39,6 @@ from cgpfl.errors import LostError
 from cgpfl.metrics import Metric
 from cgpfl.objectives import Classification
 from cgpfl.tree import all_finite, nbytes
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A client's answer as it came, nothing of it checked."""
-
-    train: int
-    samples: int
-    tests: int
-    anew: bool
-    metrics: Mapping[str, float | Sequence[float]]
-    upload: Callable[[Any], dict[str, np.ndarray]]
-    """The named arrays, given the form they must have."""
-    told: str = ""
-    """What it says of its data, where that was asked."""
 
 
 class Nodes(Protocol):
@@ -283,7 +269,7 @@ class Coordinator:
                     if not 1 <= now < 2**31 // self.clients or (was and was != now):
                         raise RefusedError(f"says it has {now} {name} samples" + (f", before {was}" if was else ""))
                 if order.evaluate >= 0:
-                    _check_metrics(answer, self.measures, self._objective)
+                    check_metrics(answer, self.measures, self._objective)
                 if order.train >= 0:
                     uploads[i] = unpack(answer.upload(self.upload_like), self.upload_like, self.rules.largest)
                 good[i] = answer
@@ -307,7 +293,7 @@ class Coordinator:
         return _AGGREGATE(self.method, state.server, stacked, of, key)
 
     def _record(self, state: ServerState, good: Mapping[int, Answer]) -> dict[str, np.ndarray]:
-        each = {name: np.full((self.clients, _size(like)), np.nan) for name, like in self.measures.items()}
+        each = {name: np.full((self.clients, size_of(like)), np.nan) for name, like in self.measures.items()}
         for i, answer in good.items():
             for name, value in answer.metrics.items():
                 each[name][i] = value
@@ -322,24 +308,3 @@ class Coordinator:
             record[m.name] = np.where(np.isnan(each[m.name][:, 0]), np.nan, record[m.name])
         report = {name: np.asarray(value) for name, value in self.method.report(state.server).items()}
         return {**record, **report, "answers": np.asarray(state.answers, np.int32)}
-
-
-def _size(like: Any) -> int:
-    """Numbers in a tree of this form."""
-    return sum(leaf.size for leaf in jax.tree.leaves(like))
-
-
-def _check_metrics(answer: Answer, measures: Mapping[str, Any], task: str) -> None:
-    found, names = sorted(answer.metrics), sorted(measures)
-    if found != names:
-        raise RefusedError(f"has measured {', '.join(found) or 'nothing'}, not {', '.join(names)}")
-    values = {name: np.atleast_1d(value) for name, value in answer.metrics.items()}
-    for name, value in values.items():
-        if value.size != _size(measures[name]):
-            raise RefusedError(f"{name} has {value.size} numbers, not {_size(measures[name])}")
-        if not np.isfinite(value).all():
-            raise RefusedError(f"{name} is not finite")
-    lowest = -np.inf if task == "regression" else 0.0  # a model may be worse than the mean
-    for name in values.keys() & {"correct", "shared_correct"}:
-        if not lowest <= values[name][0] <= answer.tests:
-            raise RefusedError(f"{name} is {values[name][0]:g} of {answer.tests}")

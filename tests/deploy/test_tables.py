@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from importlib.util import find_spec
 
 import numpy as np
 import pandas as pd
@@ -142,8 +143,10 @@ def test_after_a_deployment_the_models_are_where_they_belong(app, tmp_path):
     for name, value in everybodys.params.items():
         np.testing.assert_array_equal(value, own.params[name])  # FedAvg's personal model is the shared one
     assert everybodys.card["of"] == {"shared": True, "clients": 3}
-    context = ("export", out, "--context", 0, "--method", "cgpfl-heur", "--format", "safetensors")
+    graph = ",onnx" if find_spec("onnxruntime") else ""
+    context = ("export", out, "--context", 0, "--method", "cgpfl-heur", "--format", f"safetensors{graph}")
     cgpfl(*context, "--out", tmp_path / "context")
+    assert (tmp_path / "context" / "model.onnx").exists() == bool(graph)
     assert load_model(tmp_path / "context").card["of"]["context"] == 0
     kept = cgpfl("export", out, "--client", 0, "--method", "fedavg", "--format", "safetensors", code=2).stderr
     assert "on the node: cgpfl deploy export-node" in kept
@@ -162,6 +165,24 @@ def test_it_goes_on_with_the_form_it_began_with(app, tmp_path):
     run_server(here, grid, tmp_path / "run")
     assert config_of(tmp_path / "run")["form"] == before
     assert not [m for m in grid.got if dict(m.content.config_records.get("said", {})).get("told")]
+
+
+def test_a_node_that_comes_after_the_statistics(app, tmp_path):
+    grid = federation(app, tmp_path)
+    grid.online.remove(3)
+
+    def come(order, answer):
+        if order["form"] and 3 not in grid.online:
+            grid.online.append(3)
+        return answer
+
+    grid.behave = {0: come}
+    run_server(app, grid, tmp_path / "run")
+    seen = pd.read_parquet(tmp_path / "run" / "metrics.parquet")
+    last = seen[(seen["method"] == "fedavg") & (seen["round"] == 2)]
+    assert sorted(last["client"]) == [0, 1, 2]
+    ages = pd.concat([patients(i)[:40] for i in range(2)])["age"]
+    assert config_of(tmp_path / "run")["form"]["columns"]["columns"][0]["mean"] == pytest.approx(ages.mean())
 
 
 def spoiled(i, change):
@@ -230,6 +251,7 @@ def test_numbers_to_predict(tmp_path):
         (("--names", "a,a"), "names: 1 different ones for 2 nodes"),
         (("--names", "a,7"), "names: '7': must begin with a letter"),
         ((), "--nodes: how many clients the federation has, with --label"),
+        (("--nodes", 2, "--shape", "4", "--classes", 2), "--label, --shape: choose one"),
         (("--nodes", 2, "--set", "data.time=day"), "time: is not for nodes; give a node files train and test"),
         (("--nodes", 2, "--model", "cnn"), "cnn"),
     ],

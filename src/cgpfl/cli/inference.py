@@ -78,7 +78,7 @@ def export(
     from cgpfl.inference import export as write
 
     if (client is not None) + (context is not None) + shared != 1:
-        raise CgpflError("export: give one of --client, --context or --shared")
+        raise CgpflError("export: give either --client or --context, or --shared")
     label = choose(run, method)
     whose = "shared" if shared else f"client-{client}" if context is None else f"context-{context}"
     folder = out or _free_folder(run, label, whose)

@@ -9,6 +9,7 @@ out by rule (:func:`agreeing`).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -192,8 +193,7 @@ def _has_words(s: Survey) -> bool:
 
 def _usual(each: Mapping[int, T]) -> T:
     """What most clients have; of equally many, what the first client of them has."""
-    values = list(each.values())
-    return max(values, key=values.count)
+    return Counter(each.values()).most_common(1)[0][0]
 
 
 def _other_columns(s: Survey, names: frozenset[str]) -> str:

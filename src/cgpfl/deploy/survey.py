@@ -25,6 +25,8 @@ TOLD = "told.json"
 """What a node said of its data, kept beside its private states for whoever runs it."""
 SHOWN = 8
 """Columns that are listed when nodes have agreed on them."""
+SHORT = 200
+"""Characters of a reason: names in it are a node's."""
 LONGEST = 16_000_000
 """Characters that a node may say."""
 
@@ -83,7 +85,7 @@ def form_of(agreed: Agreement, heard: Mapping[int, Survey], say: Callable[[str],
     names = agreed.deploy.names or tuple(map(str, range(agreed.deploy.clients)))
     fit, wrong = agreeing(heard)
     for i, why in sorted(wrong.items()):
-        say(f"client {names[i]}: does not fit: {why}; the form is made without it")
+        say(f"client {names[i]}: does not fit: {why[:SHORT]}; the form is made without it")
     if len(fit) < agreed.deploy.minimum:
         raise CgpflError(f"statistics: {len(fit)} nodes fit together of at least {agreed.deploy.minimum}")
     return common_form([heard[i] for i in fit], [names[i] for i in fit], agreed.reading, agreed.loss)

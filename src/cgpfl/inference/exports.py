@@ -36,7 +36,7 @@ def export(
     no samples there, so these have no scores, and a graph is checked on random inputs.
     """
     if (client is not None) + (context is not None) + shared != 1:
-        raise CgpflError("export: give one of a client, a context, or shared")
+        raise CgpflError("export: give either a client or a context, or shared")
     check_formats(formats)
     check_out(Path(out))
     if isinstance(run, Result) and method not in (None, run.label):

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import numpy as np
 import pandas as pd
 import pytest
-from in_process import Here
+from in_process import Here, said
 from test_faults import happened
 
 from cgpfl.data import FederatedData
@@ -103,8 +103,8 @@ def test_nodes_agree_on_a_form_and_the_numbers_are_a_simulations(app, tmp_path):
 
 def only_statistics(grid, app, states):
     """Nothing that a node says in words is a cell of its table; what it said is kept for whoever runs it."""
-    said = [dict(m.content.config_records["said"]) for m in grid.got if "said" in m.content.config_records]
-    texts = [s["told"] for s in said if s["told"]]
+    answers = [dict(m.content.config_records["said"]) for m in grid.got if "said" in m.content.config_records]
+    texts = [a["told"] for a in answers if a["told"]]
     assert len(texts) == 3
     assert (states / "0" / "told.json").read_text() == texts[0]
     for i, text in enumerate(texts):
@@ -137,8 +137,8 @@ def test_after_a_deployment_the_models_are_where_they_belong(app, tmp_path):
         assert model.card["metrics"]["personal"]["accuracy"] == pytest.approx(right / len(test))
         assert str(app) not in (made / "card.json").read_text()
     shared = tmp_path / "shared"
-    said = cgpfl("export", out, "--shared", "--method", "fedavg", "--format", "safetensors", "--out", shared).stdout
-    assert "the server of a deployment has no samples" in said
+    shown = cgpfl("export", out, "--shared", "--method", "fedavg", "--format", "safetensors", "--out", shared).stdout
+    assert "the server of a deployment has no samples" in shown
     everybodys, own = load_model(shared), load_model(tmp_path / "fedavg")
     for name, value in everybodys.params.items():
         np.testing.assert_array_equal(value, own.params[name])  # FedAvg's personal model is the shared one
@@ -185,6 +185,18 @@ def test_a_node_that_comes_after_the_statistics(app, tmp_path):
     assert config_of(tmp_path / "run")["form"]["columns"]["columns"][0]["mean"] == pytest.approx(ages.mean())
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("garbage", "cannot be read"), ("{}", "cannot be used (KeyError)"), ("", "cannot be read")],
+)
+def test_statistics_that_are_none_are_refused(app, tmp_path, text, why):
+    garbled = {2: lambda order, answer: answer if order["form"] else said(answer, told=text)}
+    run_server(app, federation(app, tmp_path, garbled), tmp_path / "run")
+    assert f"client nord: refused, statistics: {why}" in told(tmp_path / "run")
+    ages = pd.concat([patients(i)[:40] for i in range(2)])["age"]
+    assert config_of(tmp_path / "run")["form"]["columns"]["columns"][0]["mean"] == pytest.approx(ages.mean())
+
+
 def spoiled(i, change):
     return [change(patients(k)) if k == i else patients(k) for k in range(3)]
 
@@ -210,10 +222,9 @@ def test_a_node_that_does_not_fit_refuses_itself(tmp_path, capsys, change, to_al
     shutil.rmtree(app / TRIAL_DATA)
     write(app, spoiled(0, change))  # even the first client does not decide alone
     run_server(app, grid, tmp_path / "run")
-    said = told(tmp_path / "run")
-    assert to_all in said
-    assert "charité" in said
-    assert "client charité: refused, its node cannot take part; its log says why" in said
+    lines = told(tmp_path / "run")
+    assert to_all in lines
+    assert "client charité: refused, its node cannot take part; its log says why" in lines
     own = [line for line in capsys.readouterr().err.splitlines() if line.startswith("cgpfl: ")]
     assert own
     assert all(to_itself in line for line in own)
@@ -264,5 +275,5 @@ def test_what_cannot_be_is_said_before_anything_is_written(tmp_path, more, messa
 
 def test_a_trial_needs_its_tables(tmp_path):
     cgpfl("deploy", "init", tmp_path / "app", "--label", "outcome", "--nodes", 2, "--method", "fedavg")
-    said = cgpfl("deploy", "up", tmp_path / "app", "--out", tmp_path / "run", code=2).stderr
-    assert "trial-data/0: for a trial put the data of each node there" in said
+    shown = cgpfl("deploy", "up", tmp_path / "app", "--out", tmp_path / "run", code=2).stderr
+    assert "trial-data/0: for a trial put the data of each node there" in shown

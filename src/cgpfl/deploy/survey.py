@@ -66,7 +66,7 @@ def ask_form(agreed: Agreement, link: Link, say: Callable[[str], None]) -> Form:
         answers = link.ask({i: (Order("statistics", i, 0), {}) for i in asked}, rules.deadline)
         for i, answer in sorted(answers.items()):
             try:
-                heard[i] = _read(answer.told)
+                heard[i] = _read(answer.told, len(agreed.reading.label.split(",")))
             except CgpflError as error:
                 say(f"{link.called(i)}: refused, {error}")
         if (
@@ -99,11 +99,15 @@ def described(form: Form) -> str:
     return f"{len(names)} columns: {shown}; {form.shape[0]} inputs; {form.objective.task}{said}"
 
 
-def _read(text: str) -> Survey:
+def _read(text: str, targets: int) -> Survey:
+    """What a node said of ``targets`` things to predict, checked."""
     if len(text) > LONGEST:
         raise CgpflError(f"statistics: are of {len(text):,} characters; may be of {LONGEST:,}")
     try:
         found = json.loads(text)
     except ValueError as error:
         raise CgpflError("statistics: cannot be read") from error
-    return Survey.of_plain(found)
+    said = Survey.of_plain(found)
+    if len(said.moments) not in (0, targets):
+        raise CgpflError(f"statistics: are of {len(said.moments)} targets, not of {targets}")
+    return said

@@ -44,8 +44,13 @@ def command(line):
     return out.getvalue()
 
 
-WORKED = {page: pytest.mark.slow if "/example-" in page else pytest.mark.long for page in PAGES}
-"""Examples from foreign data to a report are run in every change's tests, the other pages in make test-long."""
+WORKED = {
+    page: pytest.mark.slow if "/example-" in page else pytest.mark.long
+    for page in PAGES
+    if page != "guides/hospitals.md"
+}
+"""Examples from foreign data to a report are run in every change's tests, the other pages in make test-long, and
+hospitals by deploy/test_hospitals.py."""
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=mark) for page, mark in WORKED.items()])
@@ -85,7 +90,7 @@ def test_what_is_to_be_installed_exists():
     assert {line.split()[1] for line in lines if line.startswith("make")} <= made
     assert {line.split()[0] for line in lines if line} == {"make", "pip"}
     named = {extra for text in texts for extra in re.findall(r"pip install '(?:cgpfl|\.)\[(\w+)\]'", text)}
-    assert named == {"report", "flax", "export"}
+    assert named == {"report", "flax", "export", "deploy"}
     assert named <= extras
 
 

@@ -60,12 +60,21 @@ def save_arrays(path: Path, arrays: dict[str, np.ndarray], facts: dict[str, Any]
     write(path, content)
 
 
+def load_facts(path: Path) -> dict[str, Any]:
+    """The facts of :func:`save_arrays` alone, whatever the arrays' size."""
+    return _read(path, "", arrays=False)[1]
+
+
 def load_arrays(path: Path, advice: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """What :func:`save_arrays` wrote; ``advice`` tells the user what to do where that cannot be read."""
+    return _read(path, advice, arrays=True)
+
+
+def _read(path: Path, advice: str, *, arrays: bool) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     try:
         with safe_open(path, "np") as file:
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return arrays, json.loads(file.metadata()["facts"])
+            found = {name: file.get_tensor(name) for name in (file.keys() if arrays else ())}
+            return found, json.loads(file.metadata()["facts"])
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         reason = f"{path}: cannot be read ({type(error).__name__})"
         raise CgpflError(f"{reason}; {advice}" if advice else reason) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,25 +43,34 @@ def init(
     port: Annotated[int, typer.Option(help="The server's port for nodes.")] = 9443,
     shape: Annotated[str | None, typer.Option(help="Shape of one input, such as 28,28, for data of the nodes.")] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes, with --shape.")] = None,
+    names: Annotated[str | None, typer.Option(help="What the nodes are called, as a,b,c (default: 0, 1, ...).")] = None,
     method: Methods = None,
     settings: Assignments = None,
 ) -> None:
     """Write a Flower app from an experiment: configuration, certificates, nginx, systemd units.
 
-    With the experiment's own data, for a trial, or with --shape and --classes for data that only the nodes have.
+    With the experiment's own data, for a trial; or for data that only the nodes have: arrays with --shape and
+    --classes, tables with --label, whose columns nodes agree on when the run starts.
     Deadlines and the like: section deploy of experiment.toml, or --set deploy.deadline=60.
 
     [dim]cgpfl deploy init federation --nodes 4 --rounds 10[/dim]
 
     [dim]cgpfl deploy init federation experiment.toml --shape 28,28 --classes 10 --nodes 8 --host fl.example.org[/dim]
+
+    [dim]cgpfl deploy init hospitals --label outcome --names charité,mitte,nord --host fl.example.org[/dim]
     """
-    flags |= {} if nodes is None else {"clients": nodes}
-    experiment, deploy, federation = _planned(config, flags, method, settings, shape, classes)
+    called = [] if names is None else [name.strip() for name in names.split(",")]
+    if called and nodes not in (None, len(called)):
+        raise CgpflError(f"--nodes {nodes}: there are {len(called)} --names")
+    flags |= {"clients": len(called)} if called else {} if nodes is None else {"clients": nodes}
+    experiment, deploy, federation = _planned(config, flags, method, settings, shape, classes, called)
     from cgpfl.deploy.layout import write_app
 
     form = None if federation is None else federation.form(experiment.loss)
     write_app(folder, experiment, deploy, form, host=host, port=port)
-    typer.echo(f"Wrote {folder}. A trial on this machine: cgpfl deploy up {folder}\nOn real hosts: {folder}/README.md")
+    ready = "" if deploy.form == "given" else f", with a table in each of {folder}/trial-data/0, 1, ..."
+    trial = f"A trial on this machine: cgpfl deploy up {folder}{ready}"
+    typer.echo(f"Wrote {folder}. {trial}\nOn real hosts: {folder}/README.md")
 
 
 @deploy_app.command()
@@ -110,8 +120,8 @@ def up(
         raise CgpflError(f"out {out}: is finished; choose another")
     prepare_trial_data(folder, experiment, federation)
     try:
-        with progress() as tell, trial(folder, say=_say) as running:
-            running.run(out, on_progress=tell, say=_say)
+        with progress() as tell, trial(folder, say=say) as running:
+            running.run(out, on_progress=tell, say=say)
     except (KeyboardInterrupt, LostError) as error:
         how = f"every finished round is saved; continue with: cgpfl deploy up {folder} --out {out}"
         if isinstance(error, LostError):
@@ -125,94 +135,12 @@ def up(
         shutil.rmtree(folder)
 
 
-@deploy_app.command()
-def keys(
-    folder: App,
-    host: Annotated[str, typer.Option(help="The server's name or address, as nodes see it.")] = "localhost",
-    nodes: Annotated[int | None, typer.Option(help="Keys for this many nodes (default: the app's).")] = None,
-) -> None:
-    """Make the keys that are missing: authority, server, a key for each node."""
-    from cgpfl.deploy.agreement import EXPERIMENT, read_agreement
-    from cgpfl.deploy.certificates import write_keys
-    from cgpfl.deploy.layout import KEYS
-
-    n = nodes or read_agreement(folder / EXPERIMENT).deploy.clients
-    new = write_keys(folder / KEYS, host, n)
-    typer.echo(f"{len(new)} new files in {folder / KEYS}; secret: *.key")
-
-
-@deploy_app.command()
-def superlink(
-    folder: App,
-    port: Annotated[int, typer.Option(help="Port, on loopback: nodes come through nginx.")] = 9444,
-) -> None:
-    """Run the SuperLink of an app, on loopback, until it is stopped."""
-    import os
-
-    from cgpfl.deploy.layout import KEYS
-    from cgpfl.deploy.processes import check_port, connect
-    from cgpfl.deploy.processes import superlink as make
-
-    place = folder.resolve()
-    process = make(place / KEYS, place / ".flwr", port)
-    check_port(port)
-    connect(place / ".flwr", f"127.0.0.1:{port}", place / KEYS / "ca.pem")
-    os.execve(process.command[0], process.command, process.env)
-
-
-@deploy_app.command()
-def register(
-    folder: App,
-    key: Annotated[list[Path] | None, typer.Option(help="A node's public key (default: all in keys/).")] = None,
-) -> None:
-    """Make nodes' public keys known to the running SuperLink."""
-    from cgpfl.deploy.layout import KEYS
-    from cgpfl.deploy.processes import register as add
-
-    found = key or sorted((folder / KEYS).glob("node-*.pub"))
-    if not found:
-        raise CgpflError(f"{folder / KEYS}: has no node-*.pub; make keys by: cgpfl deploy keys {folder}")
-    for path in found:
-        add(folder.resolve() / ".flwr", path)
-        typer.echo(f"registered {path.name}")
-
-
-@deploy_app.command()
-def node(
-    client: Annotated[int, typer.Option(help="Which client this is: 0, 1, ...")],
-    server: Annotated[str, typer.Option(help="HOST:PORT of the server.")],
-    ca: Annotated[Path, typer.Option(help="The federation's ca.pem.")],
-    key: Annotated[Path, typer.Option(help="This node's own key.")],
-    data: Annotated[Path, typer.Option(help="Its samples: a folder, .npz, .csv or .parquet; they stay here.")],
-    state: Annotated[Path, typer.Option(help="Folder for the client's private states.")],
-    port: Annotated[int, typer.Option(help="A port of its own on this machine's loopback.")] = 9094,
-) -> None:
-    """Run the SuperNode of one client, until it is stopped."""
-    import os
-
-    from cgpfl.data.local import files_of
-    from cgpfl.deploy.processes import check_key, check_port, check_server, supernode
-
-    place = state.resolve()
-    for path in files_of(data):
-        if path is not None and not path.exists():
-            raise CgpflError(f"--data {path}: no such file or folder")
-    check_key(key)
-    check_port(port)
-    if trouble := check_server(server, ca):
-        _say(trouble)
-    process = supernode(
-        client=client, server=server, ca=ca, key=key, data=data, state=place / "states", home=place / "flwr", port=port
-    )
-    os.execve(process.command[0], process.command, process.env)
-
-
 @deploy_app.command("run")
 def run_(
     folder: App,
     out: Annotated[Path, typer.Option(help="Run folder; a run that stopped there goes on.")],
     release: Annotated[
-        list[int] | None, typer.Option(help="A client whose node is another from now on (a new key); repeatable.")
+        list[str] | None, typer.Option(help="A client whose node is another from now on (a new key); repeatable.")
     ] = None,
 ) -> None:
     """Start a run on the running SuperLink, or go on with a stopped one, and follow it to its end.
@@ -228,17 +156,18 @@ def run_(
 
     agreed = read_agreement(folder / EXPERIMENT)
     check_agreement(agreed)
+    released = [agreed.client(who) for who in release or []]
     since = size(out)
     if has_server(out):
-        _say(f"{out} is being served; following")
+        say(f"{out} is being served; following")
     else:
-        if release:
+        if released:
             out.mkdir(parents=True, exist_ok=True)
-            (out / RELEASED).write_text("\n".join(map(str, release)) + "\n")
+            (out / RELEASED).write_text("\n".join(map(str, released)) + "\n")
         start_run(folder.resolve(), folder.resolve() / ".flwr", out)
     try:
         with progress() as tell:
-            follow(out, since, on_progress=tell, say=_say, check=lambda: None, silence=patience(agreed))
+            follow(out, since, on_progress=tell, say=say, check=lambda: None, silence=patience(agreed))
     except KeyboardInterrupt:
         typer.echo(f"The run goes on; follow it by: cgpfl deploy run {folder} --out {out}", err=True)
         raise typer.Exit(130) from None
@@ -252,9 +181,10 @@ def _planned(
     settings: list[str] | None,
     shape: str | None,
     classes: Any,
+    names: Sequence[str] = (),
 ) -> tuple[Any, Any, Any]:
     """Experiment, deployment and, unless the nodes bring it, the federation's data."""
-    from cgpfl.deploy.agreement import Deployment
+    from cgpfl.deploy.agreement import ASKED, NAME, Deployment
     from cgpfl.deploy.layout import read_shape
     from cgpfl.experiment.config import from_dict, parse_value
     from cgpfl.hyperparameters import from_values
@@ -271,21 +201,29 @@ def _planned(
         section[name.strip()] = parse_value(text.strip())
     experiment = from_dict(values, str(config) if isinstance(config, Path) else "command line")
     federation = None
+    asks = shape is None and bool(experiment.data.label) and "source" not in values["data"]
+    if shape is not None and experiment.data.label:
+        raise CgpflError("--label, --shape: choose one; with --label nodes agree on the columns of their tables")
     if (shape is None) != (classes is None):
         raise CgpflError("--shape, --classes: go together")
-    if shape is not None:
+    facts: dict[str, Any] = {}
+    if shape is not None or asks:
         if experiment.data.clients == "auto":
-            raise CgpflError("--nodes: how many clients the federation has, with --shape")
-        facts = {"clients": experiment.data.clients, "shape": read_shape(shape), "classes": classes}
+            raise CgpflError(f"--nodes: how many clients the federation has, with {'--label' if asks else '--shape'}")
+        facts = {"clients": experiment.data.clients}
+        facts |= {"form": ASKED} if shape is None else {"shape": read_shape(shape), "classes": classes}
     else:
         federation = experiment.data.build(experiment.seed)
         form = federation.form(experiment.loss)
         facts = {"clients": federation.clients, "shape": form.shape, "classes": form.classes}
         facts |= {} if isinstance(form.scale, tuple) else {"scale": form.scale, "shift": form.shift}
+        facts |= {"names": federation.names} if all(map(NAME.fullmatch, federation.names)) else {}
+    facts |= {"names": list(names)} if names else {}
     return experiment, from_values(Deployment, {**facts, **section}, "deploy"), federation
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """A line beside the results."""
     typer.echo(line, err=True)
 
 

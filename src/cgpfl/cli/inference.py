@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -46,7 +46,7 @@ def personalize(
     from cgpfl.inference import personalize as adapt
     from cgpfl.inference.folder import check_formats, check_out
 
-    wanted = _formats(formats)
+    wanted = as_formats(formats)
     check_formats(wanted)
     if out is not None:
         check_out(out)
@@ -63,6 +63,7 @@ def export(
     run: Run,
     client: Annotated[str | None, typer.Option(help="Whose model: a client's name, or 0, 1, ...")] = None,
     context: Annotated[int | None, typer.Option(help="Instead of a client's: a context's model, 0, 1, ...")] = None,
+    shared: Annotated[bool, typer.Option("--shared", help="Instead: the model that all clients share.")] = False,
     method: MethodLabel = None,
     formats: Annotated[str, typer.Option("--format", help=FORMAT)] = "safetensors,onnx",
     out: Out = None,
@@ -76,20 +77,14 @@ def export(
     from cgpfl.experiment.reload import choose
     from cgpfl.inference import export as write
 
-    if (client is None) == (context is None):
-        raise CgpflError("export: give either --client or --context")
+    if (client is not None) + (context is not None) + shared != 1:
+        raise CgpflError("export: give either --client or --context, or --shared")
     label = choose(run, method)
-    whose = f"client-{client}" if context is None else f"context-{context}"
+    whose = "shared" if shared else f"client-{client}" if context is None else f"context-{context}"
     folder = out or _free_folder(run, label, whose)
-    written = write(run, folder, client=client, context=context, method=label, formats=_formats(formats))
-    from cgpfl.inference.folder import read_card
-
-    card = read_card(written.path)
-    scores = {name: score for name, score in card["metrics"].items() if isinstance(score, dict)}
-    facts = ", ".join(f"{name} {_percent(score['accuracy'])}" for name, score in scores.items())
-    samples = next(iter(scores.values()))["samples"]
-    typer.echo(f"{label}, {whose.replace('-', ' ')}: accuracy on {samples} test samples: {facts}")
-    _show_folder(written)
+    what: dict[str, Any] = {"client": client, "context": context, "shared": shared}
+    written = write(run, folder, **what, method=label, formats=as_formats(formats))
+    show_export(f"{label}, {whose.replace('-', ' ')}", written)
 
 
 @app.command()
@@ -133,7 +128,8 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _formats(text: str) -> tuple[str, ...]:
+def as_formats(text: str) -> tuple[str, ...]:
+    """Formats as on the command line."""
     return tuple(dict.fromkeys(name.strip() for name in text.split(",")))
 
 
@@ -164,6 +160,20 @@ def _show_client(found: Personalized) -> None:
     rows = [[name, _percent(s.accuracy), f"{s.loss:.3f}"] for name, s in models.items() if s is not None]
     console().print(Table("", ["model", f"accuracy on {held} held out", "loss"], rows).rich())
     typer.echo("")
+
+
+def show_export(what: str, written: Exported) -> None:
+    """What was exported, how good it is where that is known, and where it is."""
+    from cgpfl.inference.folder import read_card
+
+    card = read_card(written.path)
+    scores = {name: score for name, score in card["metrics"].items() if isinstance(score, dict)}
+    facts = ", ".join(f"{name} {_percent(score['accuracy'])}" for name, score in scores.items())
+    if scores:
+        typer.echo(f"{what}: accuracy on {next(iter(scores.values()))['samples']} test samples: {facts}")
+    else:
+        typer.echo(f"{what}: not scored, the server of a deployment has no samples")
+    _show_folder(written)
 
 
 def _show_folder(written: Exported) -> None:

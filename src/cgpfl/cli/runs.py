@@ -69,7 +69,7 @@ def run(
         values = nested(config, flags, method, DEFAULT_METHODS, settings)
         experiment = from_dict(values, str(config) if config is not None else "command line")
         folder = out or free_folder(experiment.data.source, experiment.data.chosen_split)
-        listening = _callbacks(track, verbose)
+        listening = _callbacks(track, verbose, quiet)
         go(lambda tell: run_experiment(experiment, folder, tell, listening), folder, quiet=quiet, verbose=verbose)
 
 
@@ -117,7 +117,7 @@ def compare(
     with pointing(config):
         experiment, comparing = from_config(values, str(config) if config is not None else "command line")
         folder = out or free_folder(experiment.data.source, experiment.data.chosen_split, "compare-")
-        listening = _callbacks(track, verbose)
+        listening = _callbacks(track, verbose, quiet)
         go(
             lambda tell: run_comparison(experiment, comparing, folder, tell, listening),
             folder,
@@ -151,17 +151,17 @@ def resume(
     if is_comparison(folder) and any(flag is not None for flag in (coordinator, processes, process_id)):
         raise CgpflError("--coordinator: a comparison runs in one process")
     wanted = _spread(devices, coordinator, processes, process_id)
-    listening = _callbacks(track, verbose)
+    listening = _callbacks(track, verbose, quiet)
     with pointing(folder / "config.toml"):
         go(lambda tell: again(folder, tell, wanted, listening), folder, quiet=quiet, verbose=verbose)
 
 
-def _callbacks(track: list[str] | None, verbose: bool) -> list[Any]:
+def _callbacks(track: list[str] | None, verbose: bool, quiet: bool) -> list[Any]:
     """Who is told what happens, beside the run's own file."""
-    from cgpfl.cli.terminal import evaluation
+    from cgpfl.cli.terminal import evaluation, notes
     from cgpfl.trackers import tracker
 
-    return [*(tracker(name) for name in track or []), *([evaluation] if verbose else [])]
+    return [*(tracker(name) for name in track or []), *([] if quiet else [notes]), *([evaluation] if verbose else [])]
 
 
 def _spread(

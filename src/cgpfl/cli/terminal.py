@@ -86,6 +86,12 @@ def _megabytes(done: int, total: int) -> str:
     return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB" if total else f"{done / 1e6:.1f} MB"
 
 
+def notes(event: Event) -> None:
+    """What to know before anything is trained: a callback."""
+    for note in event.values.get("notes", []) if event.kind == "opened" else []:
+        print("\n".join(textwrap.wrap(f"note: {note}", 80, subsequent_indent="  ")), file=sys.stderr, flush=True)
+
+
 def evaluation(event: Event) -> None:
     """A line for an evaluated round: a callback for those who want to see everything."""
     if event.kind != "evaluated":

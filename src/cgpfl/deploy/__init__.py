@@ -2,6 +2,8 @@
 
 agreement      [deploy]: what a federation of nodes agrees on
 apps           Flower's server and client, from an app's experiment.toml
+survey         agreeing on a form, where only nodes have the data
+personal       a node's own model, on the node
 server         the server's run: methods, checkpoints, run folder
 layout         the app that `cgpfl deploy init` writes
 certificates   keys of the server and the nodes

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cgpfl.algorithms import get_method
 from cgpfl.algorithms.wrapper import rules_in, seamed
 from cgpfl.data.form import Form
+from cgpfl.data.tables import Reading
 from cgpfl.errors import CgpflError
 from cgpfl.hyperparameters import from_values, hyper
 from cgpfl.models import as_model
 from cgpfl.registry import look_in
 from cgpfl.rounds import Encoder
 
+ASKED = "nodes"
+"""The form that nodes are asked for."""
+NAME = re.compile(r"[^\W\d_][\w .-]{0,39}")
+"""What a node may be called: it is part of messages, and must be no number."""
 FORM = "form"
 """Its section with the form of the nodes' samples, where that takes more than a shape and classes."""
 EXPERIMENT = "experiment.toml"
@@ -27,7 +33,9 @@ class Deployment:
     """What nodes and server agree on, and when a round counts."""
 
     clients: int = hyper(4, "N, nodes of the federation", low=1)
-    shape: tuple[int, ...] = hyper((), "shape of one input", kind=tuple, labels=True)
+    names: tuple[str, ...] = hyper((), "what the nodes are called, in order", kind=tuple, labels=str)
+    form: str = hyper("given", "whether shape and classes are given, or nodes are asked", words=("given", "nodes"))
+    shape: tuple[int, ...] = hyper((0,), "shape of one input", kind=tuple, labels=True)
     classes: int = hyper(2, "number of classes, or of numbers predicted", low=1)
     scale: float = hyper(1.0, "model inputs are x * scale + shift")
     shift: float = hyper(0.0, "model inputs are x * scale + shift")
@@ -62,8 +70,41 @@ class Agreement:
         raise CgpflError(f"{self.where}: has no method {label!r}")
 
     @property
+    def asks(self) -> bool:
+        """Whether the form is still to be made from what nodes say of their tables."""
+        return self.deploy.form == ASKED and self.given is None
+
+    @property
+    def reading(self) -> Reading:
+        """How the nodes' tables are read."""
+        known = vars(Reading())
+        own = {k: v for k, v in self.values.get("data", {}).items() if k in known}
+        return from_values(Reading, own, f"{self.where}: data")
+
+    @property
+    def loss(self) -> str:
+        """What training minimises."""
+        return str(self.values.get("loss", "auto"))
+
+    def with_form(self, form: Form) -> Agreement:
+        """The same, with the form that nodes' statistics gave."""
+        return replace(self, given=form.facts())
+
+    def client(self, who: int | str) -> int:
+        """Which client a name, or a number, is."""
+        names = self.deploy.names
+        if str(who) in names:
+            return names.index(str(who))
+        if not str(who).isdigit() or int(who) >= self.deploy.clients:
+            there = ", ".join(names) or f"0..{self.deploy.clients - 1}"
+            raise CgpflError(f"client {who}: this federation has clients {there}")
+        return int(who)
+
+    @property
     def form(self) -> Form:
-        """Of the nodes' samples: the section ``[form]``, or what ``[deploy]`` says."""
+        """Of the nodes' samples: the section ``[form]``, what nodes' statistics gave, or what ``[deploy]`` says."""
+        if self.asks:
+            raise CgpflError(f"{self.where}: deploy: form = {ASKED!r}: is known once nodes were asked")
         if self.given is not None:
             return Form.of(self.given)
         return Form(self.deploy.shape, self.deploy.classes, self.deploy.scale, self.deploy.shift)
@@ -85,11 +126,42 @@ def read_agreement(path: Path) -> Agreement:
     if "deploy" not in values:
         raise CgpflError(f"{path}: has no section [deploy]; write an app by: cgpfl deploy init")
     deploy = from_values(Deployment, values.pop("deploy"), f"{path}: deploy")
-    if not deploy.shape or 0 in deploy.shape:
+    found = Agreement(values, deploy, path, values.pop(FORM, None))
+    if deploy.form == ASKED:
+        check_asked(found.reading, f"{path}: data")
+    elif 0 in deploy.shape:
         raise CgpflError(f"{path}: deploy: shape must be the shape of one input, such as [28, 28]")
+    elif found.given is None and deploy.classes < 2:
+        raise CgpflError(f"{path}: deploy: classes = {deploy.classes}: must be an integer >= 2")
+    check_names(deploy, f"{path}: deploy")
     if deploy.minimum > deploy.clients:
         raise CgpflError(f"{path}: deploy: minimum = {deploy.minimum}: there are only {deploy.clients} clients")
-    return Agreement(values, deploy, path, values.pop(FORM, None))
+    return found
+
+
+def check_asked(reading: Reading, where: str) -> None:
+    """What must be said, and what cannot be, where the form is made from what nodes say of their tables."""
+    if not reading.label:
+        raise CgpflError(f"{where}: label: must name the column that is predicted")
+    for name in ("time", "held"):
+        if getattr(reading, name):
+            raise CgpflError(f"{where}: {name}: is not for nodes; give a node files train and test")
+    if reading.task == "next-token":
+        raise CgpflError(f"{where}: task: next-token is not learned from tables")
+
+
+def check_names(deploy: Deployment, where: str) -> None:
+    """Nodes have names of their own, all of them or none."""
+    names = deploy.names
+    if names and (len(names) != deploy.clients or len(set(names)) < len(names)):
+        raise CgpflError(
+            f"{where}: names: {len(set(names))} different ones for {deploy.clients} nodes; give each its own"
+        )
+    for name in names:
+        if not NAME.fullmatch(name):
+            raise CgpflError(
+                f"{where}: names: {name!r}: must begin with a letter; letters, digits, blank, . - _; to 40"
+            )
 
 
 def check_fits(experiment: Any, deploy: Deployment, where: str) -> None:

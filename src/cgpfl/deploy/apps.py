@@ -30,7 +30,7 @@ def errand(app: Path, context: Context, order: dict[str, Any]) -> dict[str, Any]
         if value == "":
             raise CgpflError(f"node config: has no {name}; start the node by: cgpfl deploy node")
     asked = {name: order[name] for name in ("token", "client", "base", "train", "evaluate")}
-    return {"order": asked, "node": {"app": str(app), "label": order["label"], **own}}
+    return {"order": asked, "node": {"app": str(app), "label": order["label"], "form": order["form"], **own}}
 
 
 def client(app: Path) -> ClientApp:

@@ -11,10 +11,11 @@ import pandas as pd
 
 from cgpfl.data import FederatedData
 from cgpfl.data.local import load_local
-from cgpfl.deploy.agreement import EXPERIMENT, Agreement, read_agreement
+from cgpfl.deploy.agreement import EXPERIMENT, FORM, Agreement, read_agreement
 from cgpfl.deploy.layout import TRIAL_DATA
+from cgpfl.deploy.survey import form_of, survey_of
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.config import from_dict
+from cgpfl.experiment.config import config_of, from_dict, to_toml
 from cgpfl.experiment.run import checked, run_method
 from cgpfl.files import load_arrays
 
@@ -24,13 +25,25 @@ TOLERANCE = 1e-5
 
 def together(agreed: Agreement) -> FederatedData:
     """The nodes' data of a trial as one federation."""
-    deploy, form = agreed.deploy, agreed.form
-    folders = [agreed.where.parent / TRIAL_DATA / str(i) for i in range(deploy.clients)]
+    deploy, folders = agreed.deploy, trial_data(agreed)
+    form = (settled(agreed) if agreed.asks else agreed).form
     each = [load_local(folder, form, test=deploy.test, seed=agreed.seed) for folder in folders]
     train, test = ([(d.x[d.rows(0, part)], d.y[d.rows(0, part)]) for d in each] for part in ("train", "test"))
     first = each[0]
     more: dict[str, Any] = {"classes": form.classes, "task": first.task, "scale": first.scale, "shift": first.shift}
+    more["names"] = deploy.names
     return FederatedData.from_clients(train, test, **more).with_form(form)
+
+
+def trial_data(agreed: Agreement) -> list[Path]:
+    """Where the data of each of a trial's nodes is."""
+    return [agreed.where.parent / TRIAL_DATA / str(i) for i in range(agreed.deploy.clients)]
+
+
+def settled(agreed: Agreement) -> Agreement:
+    """With the form that a trial's nodes must agree on, made from their data here."""
+    said = {i: survey_of(agreed, place) for i, place in enumerate(trial_data(agreed))}
+    return agreed.with_form(form_of(agreed, said))
 
 
 def compare(app: Path, out: Path) -> str:
@@ -38,6 +51,10 @@ def compare(app: Path, out: Path) -> str:
     from cgpfl.experiment.folder import RunFolder
 
     agreed = read_agreement(app / EXPERIMENT)
+    if agreed.asks:
+        agreed = settled(agreed)
+        if to_toml(config_of(out).get(FORM, {})) != to_toml(agreed.given or {}):
+            raise CgpflError(f"run {out}: nodes agreed on another form than their data gives here")
     experiment, data, model = from_dict(agreed.values, str(agreed.where)), together(agreed), agreed.model()
     metrics = pd.read_parquet(out / "metrics.parquet")
     worst = 0.0

@@ -14,11 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from cgpfl.data import FederatedData, Form
-from cgpfl.deploy.agreement import EXPERIMENT, FORM, Deployment, check_fits, read_agreement
+from cgpfl.data import FederatedData, Form, Reading
+from cgpfl.deploy.agreement import (
+    ASKED,
+    EXPERIMENT,
+    FORM,
+    Deployment,
+    check_asked,
+    check_fits,
+    check_names,
+    read_agreement,
+)
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import Experiment, to_toml
 from cgpfl.files import write
+from cgpfl.models import MODELS, as_model
 from cgpfl.registry import own_modules
 
 KEYS = "keys"
@@ -54,7 +64,12 @@ def write_app(
     if folder.exists() and any(folder.iterdir()):
         raise CgpflError(f"{folder}: exists already and is not empty; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    values = _values(experiment, deploy, form or Form(deploy.shape, deploy.classes, deploy.scale, deploy.shift))
+    check_names(deploy, str(folder))
+    if deploy.form == ASKED:
+        check_asked(experiment.data, str(folder))
+        values = _asked_values(experiment, deploy)
+    else:
+        values = _values(experiment, deploy, form or Form(deploy.shape, deploy.classes, deploy.scale, deploy.shift))
     own = own_modules({key: value for key, value in values.items() if key not in ("data", "deploy")})
     facts = {
         "host": host,
@@ -96,8 +111,26 @@ def _values(experiment: Experiment, deploy: Deployment, form: Form) -> dict[str,
     values = experiment.complete({experiment.seed: stand_in}, experiment.make_model(stand_in))
     if form != Form(deploy.shape, deploy.classes, deploy.scale, deploy.shift):
         values[FORM] = form.facts()
-    values["deploy"] = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(deploy).items()}
+    values["deploy"] = _plain(deploy)
     return values
+
+
+def _asked_values(experiment: Experiment, deploy: Deployment) -> dict[str, Any]:
+    """The same where the form is not known yet: the model is made when it is, but of ours it is known what fits."""
+    model = experiment.model
+    if model.name in MODELS:
+        as_model(model.name, (2,), 2, **model.settings)
+    stand_in: Any = SimpleNamespace(clients=deploy.clients)
+    made: Any = SimpleNamespace(settings=lambda: model.settings)
+    values = experiment.complete({experiment.seed: stand_in}, made)
+    values["data"] = {k: v for k, v in values["data"].items() if k in vars(Reading())}
+    values["deploy"] = {k: v for k, v in _plain(deploy).items() if k not in ("shape", "classes", "scale", "shift")}
+    return values
+
+
+def _plain(deploy: Deployment) -> dict[str, Any]:
+    found = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(deploy).items()}
+    return {k: v for k, v in found.items() if (k, v) not in (("names", []), ("form", "given"))}
 
 
 def write_trial_data(folder: Path, data: FederatedData) -> list[Path]:
@@ -121,6 +154,10 @@ def write_trial_data(folder: Path, data: FederatedData) -> list[Path]:
 def prepare_trial_data(folder: Path, experiment: Experiment, data: FederatedData | None) -> None:
     """Write the experiment's own data as its nodes', unless it is there; it must be what the app is for."""
     deploy = read_agreement(folder / EXPERIMENT).deploy
+    if deploy.form == ASKED:
+        missing = [i for i in range(deploy.clients) if not (folder / TRIAL_DATA / str(i)).exists()]
+        if missing:
+            raise CgpflError(f"{folder / TRIAL_DATA / str(missing[0])}: for a trial put the data of each node there")
     if (folder / TRIAL_DATA).exists():
         return
     data = data or experiment.data.build(experiment.seed)

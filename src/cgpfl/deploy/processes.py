@@ -128,7 +128,7 @@ def superlink(keys: Path, home: Path, port: int) -> Process:
 
 
 def supernode(
-    *, client: int, server: str, ca: Path, key: Path, data: Path, state: Path, home: Path, port: int
+    *, client: int | str, server: str, ca: Path, key: Path, data: Path, state: Path, home: Path, port: int
 ) -> Process:
     """The SuperNode of one client."""
     for path in (ca, key, data):

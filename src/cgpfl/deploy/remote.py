@@ -29,7 +29,7 @@ class RemoteData:
         deploy, none = agreed.deploy, np.zeros((agreed.deploy.clients, 0), np.int32)
         unknown = np.zeros(deploy.clients, np.int32)
         train, test = (unknown, unknown) if state is None else (state.samples, state.tests)
-        return cls(IndexTable(none, train), IndexTable(none, test), agreed.form)
+        return cls(IndexTable(none, train), IndexTable(none, test), agreed.form, deploy.names)
 
     def form(self) -> Form:
         """Of the nodes' samples."""
@@ -63,6 +63,7 @@ class RemoteData:
             "smallest_client": int(there.min()) if len(there) else 0,
             "largest_client": int(there.max(initial=0)),
             **self.agreed.facts(),
+            **({"names": list(self.names)} if self.names else {}),
             "true_contexts": None,
             "split_hash": self.digest if len(there) else None,
         }

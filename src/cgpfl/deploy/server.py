@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,15 +14,17 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from cgpfl.deploy.agreement import EXPERIMENT, FORM, Agreement, check_fits, read_agreement
+from cgpfl.deploy.agreement import ASKED, EXPERIMENT, FORM, Agreement, check_fits, read_agreement
 from cgpfl.deploy.remote import RemoteData, RemoteEngine
+from cgpfl.deploy.survey import ask_form, described
 from cgpfl.engine.flower.link import Link
+from cgpfl.engine.flower.orders import called
 from cgpfl.engine.flower.server import Coordinator, RoundOutcome, Rules, ServerState
 from cgpfl.engine.round import State
 from cgpfl.errors import CgpflError
 from cgpfl.experiment import events as stream
 from cgpfl.experiment.checkpoint import MethodFolder, check_same
-from cgpfl.experiment.config import Experiment, from_dict, to_toml
+from cgpfl.experiment.config import Experiment, config_of, from_dict, to_toml
 from cgpfl.experiment.folder import RunFolder
 from cgpfl.experiment.records import Records, scores
 from cgpfl.experiment.result import Result
@@ -97,6 +100,7 @@ def run_server(app: Path, grid: Any, out: Path) -> None:
 
 
 def _run_all(agreed: Agreement, grid: Any, folder: RunFolder, events: Events) -> None:
+    agreed = _remembered(agreed, folder)
     experiment, out = check(agreed), folder.path
     events.tell("waiting", clients=agreed.deploy.clients)
     for label, method in experiment.methods().items():
@@ -104,30 +108,52 @@ def _run_all(agreed: Agreement, grid: Any, folder: RunFolder, events: Events) ->
             check_same(
                 folder.method(label).path, folder.method(label).facts()["run"], _made(agreed, experiment, method)
             )
-    form = {} if agreed.given is None else {FORM: agreed.given}
-    write(out / "config.toml", to_toml({**agreed.values, **form, "deploy": _plain(asdict(agreed.deploy))}).encode())
-    link = Link(grid, agreed.deploy.clients, _claims(folder), events.say)
+    _note(agreed, out)
+    link = Link(grid, agreed.deploy.clients, _claims(folder), events.say, agreed.deploy.names)
     (out / RELEASED).unlink(missing_ok=True)
     there = link.wait(agreed.deploy.join, agreed.deploy.minimum)
     events.say(f"{len(there)} of {agreed.deploy.clients} nodes are here")
+    if agreed.asks:
+        agreed = agreed.with_form(ask_form(agreed, link, events.say))
+        _note(agreed, out)
+        events.say(f"agreed on {described(agreed.form)}")
+    if agreed.deploy.form == ASKED:
+        link.form = json.dumps(agreed.given)
     opened = stream.opening(out.name, experiment, RemoteData.of(agreed), agreed.model(), agreed.values)
+    for note in opened["notes"]:
+        events.say(note)
     with stream.told([stream.JsonLines(out / stream.EVENTS)], opened) as callbacks:
         results = [_run(agreed, experiment, label, folder, link, events, callbacks) for label in experiment.methods()]
-        missing = [str(i) for i in np.flatnonzero(results[-1].data.test.counts == 0)]
+        missing = [called(agreed.deploy.names, int(i)) for i in np.flatnonzero(results[-1].data.test.counts == 0)]
         if missing:
-            events.say(f"never heard of: client {', '.join(missing)}; the table is without them")
+            events.say(f"never heard of: {', '.join(missing)}; the table is without them")
         for result in results:
             folder.save_models(result)
         folder.finish([result.outcome() for result in results])
     events.tell("finished")
 
 
+def _remembered(agreed: Agreement, folder: RunFolder) -> Agreement:
+    """With the form that nodes gave when the run began, where it goes on."""
+    if not agreed.asks or not folder.labels():
+        return agreed
+    return replace(agreed, given=config_of(folder.path).get(FORM))
+
+
+def _note(agreed: Agreement, out: Path) -> None:
+    """The whole experiment, as far as it is known, in the run folder."""
+    form = {} if agreed.given is None else {FORM: agreed.given}
+    write(out / "config.toml", to_toml({**agreed.values, **form, "deploy": _plain(asdict(agreed.deploy))}).encode())
+
+
 def _made(agreed: Agreement, experiment: Experiment, method: Any) -> dict[str, Any]:
     """What a checkpoint must have in common with the run that continues it."""
     deploy = _plain(asdict(agreed.deploy))
     own = {f"deploy.{k}": deploy[k] for k in ("clients", "shape", "classes", "scale", "shift", "test")}
-    form = {} if agreed.given is None else {"deploy.form": agreed.given}
-    return fingerprint(method, agreed.model(), experiment) | own | form
+    own |= {} if agreed.given is None else {"deploy.form": agreed.given}
+    if deploy["form"] == ASKED:
+        own["deploy.reading"] = _plain(agreed.reading.chosen())
+    return fingerprint(method, agreed.model(), experiment) | own
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -138,7 +164,8 @@ def check(agreed: Agreement) -> Experiment:
     """The experiment, if it can be deployed."""
     experiment = from_dict(agreed.values, str(agreed.where))
     check_fits(experiment, agreed.deploy, str(agreed.where))
-    agreed.model()
+    if not agreed.asks:
+        agreed.model()
     return experiment
 
 
@@ -168,7 +195,7 @@ def _run(
         method,
         agreed.model(),
         clients=deploy.clients,
-        shape=deploy.shape,
+        shape=agreed.form.shape,
         rounds=experiment.rounds,
         seed=experiment.seed,
         eval_every=engine["eval_every"],
@@ -176,6 +203,7 @@ def _run(
         metrics=measured(experiment.metrics, agreed.model().objective),
         rules=Rules(deploy.deadline, deploy.minimum, deploy.repeats, deploy.largest),
         tell=events.say,
+        names=deploy.names,
     )
     place, link.label = folder.method(label), label
     what = _made(agreed, experiment, method)
@@ -211,9 +239,9 @@ def _run(
             teller.runs = [(method, RemoteData.of(agreed, happened.state))]
             teller.evaluated([records], [round_], time.perf_counter() - began)
         for client, why in happened.refused.items():
-            events.say(f"{label}, round {state.t + 1}: client {client} refused: {why}")
+            events.say(f"{label}, round {state.t + 1}: {link.called(client)} refused: {why}")
         for client in happened.anew:
-            events.say(f"{label}, round {state.t + 1}: client {client} had lost its state and begins anew")
+            events.say(f"{label}, round {state.t + 1}: {link.called(client)} had lost its state and begins anew")
 
     tell = _teller(events, label, experiment.rounds, records, began)
     while state.t < experiment.rounds:

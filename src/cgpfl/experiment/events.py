@@ -2,7 +2,8 @@
 
 A callback is any function of one :class:`Event`. The kinds, in the order in which they come:
 
-    opened      the run begins; values: name, seed, rounds, data, model, metrics, config (where there is one)
+    opened      the run begins; values: name, seed, rounds, data, model, metrics, notes (what to know before it is
+                trained), config (where there is one)
     started     a method begins, or goes on after ``round``; values: rounds, settings
     evaluated   ``round`` was evaluated; values: its row of history.csv, ari and seconds (of a comparison's seeds, and
                 of the settings that a search tries, the means)
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cgpfl.data.scales import scale_note
 from cgpfl.engine.processes import is_first
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import finite, parameters
@@ -67,7 +69,8 @@ def opening(
     about = {"name": name, "seed": settings.seed, "rounds": settings.rounds, "data": facts_of(data)}
     named = {"name": type(model).__name__.lower(), **parameters(model.settings())}
     more = {m.name: m.about() for m in measured(settings.metrics, getattr(model, "objective", None))}
-    return {**about, "model": named, "metrics": more, **({} if config is None else {"config": config})}
+    notes = [note for note in (scale_note(data),) if note]
+    return {**about, "model": named, "metrics": more, "notes": notes, **({} if config is None else {"config": config})}
 
 
 class JsonLines:

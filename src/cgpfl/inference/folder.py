@@ -77,13 +77,14 @@ def write_export(
     model: PersonalModel,
     published: Published,
     facts: dict[str, Any],
-    score: Score,
+    score: Score | None,
     shared: Score | None,
     *,
     samples: np.ndarray,
     formats: tuple[str, ...],
 ) -> Exported:
-    """Write the new folder ``out``, whole or not at all. ``samples``: raw ones to check a graph on.
+    """Write the new folder ``out``, whole or not at all. ``samples``: raw ones to check a graph on; ``score``: None
+    where nobody here has samples to score on.
 
     The arrays and the card are always there; ``formats`` says whether a graph is, too.
     """
@@ -127,7 +128,7 @@ def _graph(path: Path, model: PersonalModel, samples: np.ndarray) -> tuple[float
 
 
 def _card(
-    model: PersonalModel, published: Published, facts: dict[str, Any], score: Score, shared: Score | None
+    model: PersonalModel, published: Published, facts: dict[str, Any], score: Score | None, shared: Score | None
 ) -> dict[str, Any]:
     """The content of ``card.json``."""
     from cgpfl import __version__
@@ -152,7 +153,7 @@ def _card(
         "of": facts,
         "metrics": {
             "meaning": "on test samples, never trained on",
-            "personal" if "client" in facts else "context": score._asdict(),
+            **({} if score is None else {_kind(facts): score._asdict()}),
             **({} if shared is None else {"shared": shared._asdict()}),
         },
         "training": {
@@ -164,6 +165,11 @@ def _card(
             "data": source,
         },
     }
+
+
+def _kind(facts: dict[str, Any]) -> str:
+    """What kind of a model it is."""
+    return "personal" if "client" in facts else "context" if "context" in facts else "shared"
 
 
 def load_model(folder: str | Path, model: Any = None) -> Loaded:

@@ -7,7 +7,9 @@ from in_process import Here
 
 import cgpfl
 from cgpfl.engine import simulate
+from cgpfl.engine.flower.checks import Answer, check_metrics
 from cgpfl.engine.flower.link import Link
+from cgpfl.engine.flower.orders import RefusedError
 from cgpfl.engine.flower.server import Coordinator, Rules
 from cgpfl.metrics import measured
 
@@ -56,3 +58,14 @@ def test_sums_that_are_none_are_refused(four, model, tmp_path, sums, said):
     happened, _ = ends(four, model, tmp_path, {2: change})
     assert said in happened.refused[2]
     assert np.isnan(happened.record["ece"][2])
+
+
+def test_variance_explained_may_be_negative():
+    """Of right answers there are none fewer than none."""
+    measures = {"correct": np.float32(0)}
+    answer = Answer(0, 10, 5, False, {"correct": -3.0}, lambda like: {})
+    check_metrics(answer, measures, "regression")
+    with pytest.raises(RefusedError, match="correct is -3 of 5"):
+        check_metrics(answer, measures, "classification")
+    with pytest.raises(RefusedError, match="correct is 6 of 5"):
+        check_metrics(Answer(0, 10, 5, False, {"correct": 6.0}, lambda like: {}), measures, "regression")

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from cgpfl.engine.flower.private import RUNS_KEPT, Private
+from cgpfl.engine.flower.private import MESSAGE, RUNS_KEPT, Private
 from cgpfl.errors import CgpflError
+from cgpfl.files import load_arrays, load_facts
 
 
 def state(value):
@@ -60,3 +61,15 @@ def test_a_state_of_another_form_is_refused(tmp_path):
     private.save(1, state(1), 0)
     with pytest.raises(CgpflError, match="has shape"):
         private.load(1, {"w": np.zeros(4, np.float32), "n": np.int32(0)})
+
+
+def test_the_last_message_is_kept_with_its_state(tmp_path):
+    private = Private(tmp_path, "run")
+    private.keep({"m": np.ones(2)}, 3, 2, {"label": "a"})
+    private.keep({"m": np.zeros(2)}, 2, 1, {"label": "a"})  # out of turn
+    arrays, facts = load_arrays(tmp_path / "run" / MESSAGE)
+    assert facts == {"label": "a", "round": 3, "base": 2}
+    np.testing.assert_array_equal(arrays["m"], np.ones(2))
+    private.keep({"m": np.zeros(2)}, 3, 3, {"label": "a"})  # the round was repeated
+    assert load_facts(tmp_path / "run" / MESSAGE)["base"] == 3
+    assert private.versions() == []

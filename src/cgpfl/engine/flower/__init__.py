@@ -4,6 +4,7 @@
     wire       trees as named arrays, and what is refused
     private    a client's state on its node's disk
     node       what a node does when it is asked
+    checks     an answer, and whether it can be one
     server     the server's rounds
     link       asking nodes through Flower
     apps       Flower's ClientApp and ServerApp around them

@@ -32,8 +32,9 @@ def client_app(work: Work) -> ClientApp:
     @app.query()
     def who(message: Message, context: Context) -> Message:
         try:
-            said = ConfigRecord({"id": int(context.node_config["client"])})
-        except (KeyError, ValueError):
+            client = str(context.node_config["client"])
+            said = ConfigRecord({"id": int(client) if client.isdigit() else client})
+        except KeyError:
             said = ConfigRecord({"problem": 'its node config has no client, such as --node-config "client=0"'})
         return Message(RecordDict({"client": said}), reply_to=message)
 
@@ -59,7 +60,7 @@ def _do(work: Work, message: Message, context: Context) -> Message:
     except Exception as error:
         known = isinstance(error, CgpflError)
         facts, upload = {"private": str(error) if known else f"{type(error).__name__}: {error}"}, {}
-    said: dict[str, Any] = {"train": order["train"], "samples": 0, "tests": 0, "anew": False, "problem": ""}
+    said: dict[str, Any] = {"train": order["train"], "samples": 0, "tests": 0, "anew": False, "told": "", "problem": ""}
     if private := facts.pop("private", ""):
         # What a node finds wrong with its own files is nobody else's business.
         print(f"cgpfl: {private}", file=sys.stderr, flush=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from io import BytesIO
 from typing import Any
@@ -15,8 +15,8 @@ from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from cgpfl.engine.flower.apps import to_record
-from cgpfl.engine.flower.orders import Order, RefusedError
-from cgpfl.engine.flower.server import Answer
+from cgpfl.engine.flower.checks import Answer
+from cgpfl.engine.flower.orders import Order, RefusedError, called
 from cgpfl.engine.flower.wire import check_form, form
 
 HEADER = 1024
@@ -75,12 +75,15 @@ class Link:
         clients: int,
         claims: Mapping[int, int] | None = None,
         tell: Callable[[str], None] = lambda line: None,
+        names: Sequence[str] = (),
     ) -> None:
-        self.grid, self.clients, self.tell = grid, clients, tell
+        self.grid, self.clients, self.tell, self.names = grid, clients, tell, tuple(names)
         self.claims = dict(claims or {})
         """Client id → node id."""
         self.label = ""
         """Which method orders are of."""
+        self.form = ""
+        """The form of the samples as JSON, where nodes learn it from orders; empty: they know it, or are asked."""
         self._asking: dict[str, tuple[int, float]] = {}
         self._refused: set[int] = set()
         self._later: dict[int, float] = {}
@@ -102,6 +105,10 @@ class Link:
             time.sleep(pause)
             pause = min(2 * pause, POLL[1])
 
+    def called(self, client: int) -> str:
+        """A client for people."""
+        return called(self.names, client)
+
     def there(self) -> list[int]:
         """Clients whose nodes are online."""
         online = self._nodes()
@@ -121,18 +128,18 @@ class Link:
                 if client is None:
                     continue
                 if reply.has_error():
-                    self.tell(f"client {client}: no answer ({_line(reply.error.reason or reply.error.code)})")
+                    self.tell(f"{self.called(client)}: no answer ({_line(reply.error.reason or reply.error.code)})")
                     continue
                 if reply.metadata.src_node_id != self.claims[client]:
-                    self.tell(f"client {client}: refused, another node answers for it")
+                    self.tell(f"{self.called(client)}: refused, another node answers for it")
                     continue
                 try:
                     found[client] = _answer(reply.content)
                 except RefusedError as error:
-                    self.tell(f"client {client}: refused, {error}")
+                    self.tell(f"{self.called(client)}: refused, {error}")
             self._meet()
         for client in waiting.values():
-            self.tell(f"client {client}: no answer within {deadline:g} s")
+            self.tell(f"{self.called(client)}: no answer within {deadline:g} s")
         return found
 
     def _send(self, orders: Mapping[int, tuple[Order, Mapping[str, np.ndarray]]], deadline: float) -> dict[str, int]:
@@ -142,7 +149,8 @@ class Link:
             for i in self.there():
                 if i in orders:
                     order, arrays = orders[i]
-                    asked = ConfigRecord({**asdict(order), "label": self.label, "seconds": float(deadline)})
+                    facts: dict[str, Any] = {"label": self.label, "form": self.form, "seconds": float(deadline)}
+                    asked = ConfigRecord({**asdict(order), **facts})
                     content = RecordDict({"order": asked, "message": to_record(arrays)})
                     kind = MessageType.TRAIN if order.train >= 0 else MessageType.EVALUATE
                     messages.append(self._message(content, kind, self.claims[i], deadline))
@@ -153,7 +161,7 @@ class Link:
             time.sleep(PAUSE)
         for number, client in zip(ids, clients, strict=True):
             if not number:
-                self.tell(f"client {client}: its message could not be sent")
+                self.tell(f"{self.called(client)}: its message could not be sent")
         return {number: client for number, client in zip(ids, clients, strict=True) if number}
 
     def _push(self, messages: list[Message]) -> list[str] | None:
@@ -221,18 +229,20 @@ class Link:
             return
         said: Any = reply.content.config_records.get("client", {})
         client, problem = said.get("id"), _line(said.get("problem", ""))
+        client = self.names.index(client) if isinstance(client, str) and client in self.names else client
         if problem:
             self.tell(f"a node cannot take part: {problem}")
             self._refused.add(node)
         elif not isinstance(client, int) or not 0 <= client < self.clients:
-            self.tell(f"a node says it is client {_line(client)}; there are 0..{self.clients - 1}")
+            known = ", ".join(self.names) or f"0..{self.clients - 1}"
+            self.tell(f"a node says it is client {_line(client)}; there are {known}")
             self._refused.add(node)
         elif client in self.claims:
-            self.tell(f"a second node says it is client {client}; refused")
+            self.tell(f"a second node says it is {self.called(client)}; refused")
             self._refused.add(node)
         else:
             self.claims[client] = node
-            self.tell(f"client {client} is here")
+            self.tell(f"{self.called(client)} is here")
 
 
 def _answer(content: RecordDict) -> Answer:
@@ -249,6 +259,7 @@ def _answer(content: RecordDict) -> Answer:
             anew=bool(said["anew"]),
             metrics={str(k): v if isinstance(v, list) else float(v) for k, v in metrics.items()},
             upload=lambda like: from_record(upload, like),
+            told=str(said.get("told", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RefusedError(f"an answer without {error}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ class Node:
     """Where private states are kept."""
     metrics: tuple[Metric, ...] = ()
     """Measured beside right answers and the loss."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """Kept with the server's last message: what it takes to make this node again."""
 
     def __post_init__(self) -> None:
         use_compilation_cache()
@@ -101,7 +103,21 @@ class Node:
             metrics = self._evaluate(heard, state, order.evaluate)
         if order.train >= 0:
             upload = self._train(private, heard, state, order)
+        if order.evaluate >= 0 or order.train >= 0:
+            ended = order.evaluate + 1 if order.evaluate >= 0 else order.train
+            private.keep(message, ended, order.base, {**self.about, "client": self.client})
         return Reply(self.client, self.samples, self.tests, anew, metrics, upload)
+
+    def personal(self, token: str, message: Mapping[str, np.ndarray], round_: int, base: int) -> tuple[Any, Any]:
+        """The client's model after ``round_`` rounds of the run ``token``, from what is kept: its own, the shared."""
+        heard = unpack(message, self.message_like)
+        state, lost = self._state(Private(self.folder / f"client-{self.client}", token), base)
+        if lost:
+            raise CgpflError(f"{self.folder}: the state of round {base} of this client is not there")
+        arrays, keys = self._arrays, client_keys(round_keys(self._keys, max(round_ - 1, 0)), jnp.int32(self.client))
+        view = arrays.view(arrays.train.rows[0], arrays.train.counts[0])
+        own = jax.jit(self.method.personal)(self._task, heard, state, view, keys.personal)
+        return own, self.method.shared(heard)
 
     def _state(self, private: Private, base: int) -> tuple[Any, bool]:
         if base > 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -44,10 +44,17 @@ class Reply:
     """Named numbers, or the sums a metric is made of; none without evaluation."""
     upload: dict[str, np.ndarray] = field(default_factory=dict)
     """Named arrays; none without training."""
+    told: str = ""
+    """What it says of its data, as JSON, where a server without a form asks."""
 
     def facts(self) -> dict[str, Any]:
         """All but the arrays."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "upload"}
+
+
+def called(names: Sequence[str], client: int) -> str:
+    """A client for people: ``client 3``, or ``client charité`` where nodes have names."""
+    return f"client {names[client] if names else client}"
 
 
 def to_bytes(facts: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cgpfl.errors import CgpflError
-from cgpfl.files import load_arrays, save_arrays
+from cgpfl.files import load_arrays, load_facts, save_arrays
 from cgpfl.tree import named, unnamed
 
+MESSAGE = "message.safetensors"
 RUNS_KEPT = 64
 """Runs (of one method each) whose states are kept on a node; the oldest go first."""
 
@@ -56,13 +60,27 @@ class Private:
 
         Newer ones stay: an order that comes out of turn must not take away what the server has counted since.
         """
-        if not self._own.exists():
-            self._forget_oldest()
-            self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._prepare()
         save_arrays(self._file(version), named(state), {"round": version, "base": base})
         for other in self.versions():
             if other < version and other != base:
                 self._file(other).unlink(missing_ok=True)
+
+    def keep(self, message: Mapping[str, np.ndarray], round_: int, base: int, about: Mapping[str, Any]) -> None:
+        """Keep the server's last message, which belongs to the state after ``base``: both make the client's model.
+
+        ``round_``: the round that it ends, from 1. A message that comes out of turn does not replace a newer one.
+        """
+        file = self._own / MESSAGE
+        if file.exists() and load_facts(file)["round"] > round_:
+            return
+        self._prepare()
+        save_arrays(file, dict(message), {**about, "round": round_, "base": base})
+
+    def _prepare(self) -> None:
+        if not self._own.exists():
+            self._forget_oldest()
+            self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _forget_oldest(self) -> None:
         runs = sorted((d for d in self.folder.glob("*") if d.is_dir()), key=lambda d: d.stat().st_mtime)

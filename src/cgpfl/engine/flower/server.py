@@ -22,7 +22,8 @@ from cgpfl.algorithms.wrapper import inner_of, sampler_of
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.drive import Traffic
 from cgpfl.engine.evaluate import evaluate_message, over_clients, pooled
-from cgpfl.engine.flower.orders import Order, RefusedError
+from cgpfl.engine.flower.checks import Answer, check_metrics, size_of
+from cgpfl.engine.flower.orders import Order, RefusedError, called
 from cgpfl.engine.flower.wire import pack, unpack
 from cgpfl.engine.problem import (
     Arrays,
@@ -36,20 +37,8 @@ from cgpfl.engine.problem import (
 )
 from cgpfl.errors import LostError
 from cgpfl.metrics import Metric
+from cgpfl.objectives import Classification
 from cgpfl.tree import all_finite, nbytes
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A client's answer as it came, nothing of it checked."""
-
-    train: int
-    samples: int
-    tests: int
-    anew: bool
-    metrics: Mapping[str, float | Sequence[float]]
-    upload: Callable[[Any], dict[str, np.ndarray]]
-    """The named arrays, given the form they must have."""
 
 
 class Nodes(Protocol):
@@ -129,8 +118,10 @@ class Coordinator:
         metrics: tuple[Metric, ...] = (),
         rules: Rules | None = None,
         tell: Callable[[str], None] = lambda line: None,
+        names: Sequence[str] = (),
     ) -> None:
         use_compilation_cache()
+        self.names, self.classes = names, getattr(model, "classes", 1)
         self.method, self.rounds, self.eval_every = method, rounds, eval_every
         self.clients, self.shape, self.rules, self.tell = clients, shape, rules or Rules(), tell
         self.metrics = metrics
@@ -177,8 +168,15 @@ class Coordinator:
     def _somebody(self) -> Arrays:
         """A made-up client's data, for its form."""
         one = Part(jnp.zeros((1, 1), jnp.int32), jnp.ones(1, jnp.int32))
-        x, y = jnp.zeros((1, *self.shape), jnp.float32), jnp.zeros(1, jnp.int32)
-        return Arrays(x, y, jnp.float32(1), jnp.float32(0), y, one, one, None, None)
+        x, ids = jnp.zeros((1, *self.shape), jnp.float32), jnp.zeros(1, jnp.int32)
+        forms = {"next-token": ((1, *self.shape[:1]), jnp.int32), "classification": ((1,), jnp.int32)}
+        y = jnp.zeros(*forms.get(self._objective, ((1, self.classes), jnp.float32)))
+        return Arrays(x, y, jnp.float32(1), jnp.float32(0), ids, one, one, None, None)
+
+    @property
+    def _objective(self) -> str:
+        """What is learned."""
+        return getattr(self.task.model, "objective", Classification()).task
 
     def traffic(self) -> Traffic:
         """Cost of one client in one round."""
@@ -196,7 +194,7 @@ class Coordinator:
             if len(happened.answered) >= needed:
                 return happened
             line = f"round {state.t + 1}: {len(happened.answered)} answers of at least {needed}"
-            line += "".join(f"; client {i} {why}" for i, why in happened.refused.items())
+            line += "".join(f"; {called(self.names, i)} {why}" for i, why in happened.refused.items())
             if attempt < self.rules.repeats:
                 self.tell(f"{line}; repeated")
         raise LostError(f"{line}, {self.rules.repeats + 1} times; the run stops, with round {state.t} saved")
@@ -213,7 +211,7 @@ class Coordinator:
                 break
         refused = {i: why for i, why in refused.items() if i not in good}
         if len(good) < self.rules.minimum:
-            why = "".join(f"; client {i} {reason}" for i, reason in refused.items())
+            why = "".join(f"; {called(self.names, i)} {reason}" for i, reason in refused.items())
             raise LostError(f"evaluation: {len(good)} answers of at least {self.rules.minimum}{why}; the run stops")
         state = self._seen(state, good)
         return RoundOutcome(state, self._record(state, good), tuple(sorted(good)), refused)
@@ -271,7 +269,7 @@ class Coordinator:
                     if not 1 <= now < 2**31 // self.clients or (was and was != now):
                         raise RefusedError(f"says it has {now} {name} samples" + (f", before {was}" if was else ""))
                 if order.evaluate >= 0:
-                    _check_metrics(answer, self.measures)
+                    check_metrics(answer, self.measures, self._objective)
                 if order.train >= 0:
                     uploads[i] = unpack(answer.upload(self.upload_like), self.upload_like, self.rules.largest)
                 good[i] = answer
@@ -295,7 +293,7 @@ class Coordinator:
         return _AGGREGATE(self.method, state.server, stacked, of, key)
 
     def _record(self, state: ServerState, good: Mapping[int, Answer]) -> dict[str, np.ndarray]:
-        each = {name: np.full((self.clients, _size(like)), np.nan) for name, like in self.measures.items()}
+        each = {name: np.full((self.clients, size_of(like)), np.nan) for name, like in self.measures.items()}
         for i, answer in good.items():
             for name, value in answer.metrics.items():
                 each[name][i] = value
@@ -310,23 +308,3 @@ class Coordinator:
             record[m.name] = np.where(np.isnan(each[m.name][:, 0]), np.nan, record[m.name])
         report = {name: np.asarray(value) for name, value in self.method.report(state.server).items()}
         return {**record, **report, "answers": np.asarray(state.answers, np.int32)}
-
-
-def _size(like: Any) -> int:
-    """Numbers in a tree of this form."""
-    return sum(leaf.size for leaf in jax.tree.leaves(like))
-
-
-def _check_metrics(answer: Answer, measures: Mapping[str, Any]) -> None:
-    found, names = sorted(answer.metrics), sorted(measures)
-    if found != names:
-        raise RefusedError(f"has measured {', '.join(found) or 'nothing'}, not {', '.join(names)}")
-    values = {name: np.atleast_1d(value) for name, value in answer.metrics.items()}
-    for name, value in values.items():
-        if value.size != _size(measures[name]):
-            raise RefusedError(f"{name} has {value.size} numbers, not {_size(measures[name])}")
-        if not np.isfinite(value).all():
-            raise RefusedError(f"{name} is not finite")
-    for name in values.keys() & {"correct", "shared_correct"}:
-        if not 0 <= values[name][0] <= answer.tests:
-            raise RefusedError(f"{name} is {values[name][0]:g} of {answer.tests}")

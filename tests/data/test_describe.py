@@ -1,11 +1,8 @@
 """print(data) is a summary."""
 
-from types import SimpleNamespace
-
 import numpy as np
 
 from cgpfl.data import FederatedData
-from cgpfl.data.describe import described, facts_of
 
 
 def test_a_federation_of_ones_own():
@@ -23,15 +20,12 @@ def test_a_federation_of_ones_own():
     )
 
 
-def test_names_and_public_samples(digits):
-    fields = ("train", "test", "validation", "public", "x", "shape", "classes", "clients", "context", "about")
-    named = SimpleNamespace(**{name: getattr(digits, name) for name in fields}, names=("a", "b", "c", "d", "e", "f"))
-    lines = described(named).splitlines()
-    assert lines[0] == "FederatedData: digits split by rotation"
+def test_names_and_labels():
+    x, y = np.zeros((8, 2), np.float32), np.array(["cat", "dog"])[np.arange(8) % 2]
+    data = FederatedData.from_clients(dict.fromkeys("abcdef", (x, y)))
+    lines = str(data).splitlines()
+    assert lines[2].endswith("inputs 2 (float32), 2 classes: cat, dog")
     assert lines[-1] == "  names: a, b, c, d, e and 1 more"
-
-
-def test_a_run_folder_has_the_names(digits):
-    assert facts_of(digits) == digits.summary()  # nobody has one
-    named = SimpleNamespace(names=("north", "south"), summary=lambda: {"clients": 2})
-    assert facts_of(named) == {"clients": 2, "names": ["north", "south"]}
+    assert data.summary()["names"] == list("abcdef")
+    numbers = FederatedData.from_clients({"a": (x, np.arange(8) / 3)})
+    assert str(numbers).splitlines()[2].endswith("1 number to predict")

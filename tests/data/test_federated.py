@@ -134,7 +134,7 @@ def test_npz_files(tmp_path):
         make_data(str(path), "iid", clients=3)
     with pytest.raises(CgpflError, match="does not exist"):
         make_data(str(tmp_path / "none.npz"), "iid", clients=3)
-    with pytest.raises(CgpflError, match="no data 'mnits'; there are digits"):
+    with pytest.raises(CgpflError, match=r"no data 'mnits'; did you mean mnist\? there are digits"):
         make_data("mnits")
 
 

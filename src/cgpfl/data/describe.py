@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def described(data: FederatedData) -> str:
     ]
     if data.context is not None:
         lines.append(f"true contexts: {len(np.unique(data.context))}")
-    names = list(getattr(data, "names", ()))
+    names = list(data.names)
     if names:
         more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
         lines.append(f"names: {', '.join(names[:MOST_NAMES])}{more}")
@@ -48,12 +48,6 @@ def _answers(data: FederatedData) -> str:
     words |= {"next-token": f"next of {data.classes} tokens", "classification": f"{data.classes} classes"}
     named = f": {listed(data.labels)}" if data.labels else ""
     return words[data.task] + named
-
-
-def facts_of(data: FederatedData) -> dict[str, Any]:
-    """The facts of the data for a run folder, with the clients' names where they have some."""
-    names = getattr(data, "names", ())
-    return data.summary() | ({"names": list(names)} if names else {})
 
 
 def between(counts: np.ndarray) -> str:

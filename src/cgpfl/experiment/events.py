@@ -33,7 +33,6 @@ from cgpfl.metrics import agreement, measured
 
 if TYPE_CHECKING:
     from cgpfl.data import FederatedData
-from cgpfl.data.describe import facts_of
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def opening(
     name: str, settings: Any, data: FederatedData, model: Any, config: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """The values of the event "opened"."""
-    about = {"name": name, "seed": settings.seed, "rounds": settings.rounds, "data": facts_of(data)}
+    about = {"name": name, "seed": settings.seed, "rounds": settings.rounds, "data": data.summary()}
     named = {"name": type(model).__name__.lower(), **parameters(model.settings())}
     more = {m.name: m.about() for m in measured(settings.metrics, getattr(model, "objective", None))}
     notes = [note for note in (scale_note(data),) if note]

@@ -7,10 +7,12 @@ import pytest
 from flax import linen
 
 from cgpfl.data import Form
+from cgpfl.data.columns import Statistics, fitted
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.result import PersonalModel
 from cgpfl.inference import graph, nodes
 from cgpfl.models import CNN, DNN, GRU, MLR, ResNet, Transformer, as_model
+from cgpfl.objectives import Regression
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -113,3 +115,16 @@ def test_without_the_extra(monkeypatch):
         monkeypatch.setitem(__import__("sys").modules, name, None)
         with pytest.raises(CgpflError, match=rf"needs {name}, which is not installed; pip install 'cgpfl\[export\]'"):
             nodes.optional(name)
+
+
+def test_numbers_in_their_units_by_hand(tmp_path):
+    """x = 3 is 5 for the model, whose answer 5·1 + 0.5 is 5.5 deviations of 2 from 10; columns' inputs are named."""
+    columns = fitted({"size": Statistics(2, 0.5, 0.5)})
+    form = Form((1,), 1, (2.0,), (-1.0,), Regression((10.0,), (2.0,)), columns=columns)
+    model = MLR((1,), 1, objective=form.objective)
+    made = PersonalModel({"weight": np.float32([[1]]), "bias": np.float32([0.5])}, model, form)
+    (tmp_path / "m.onnx").write_bytes(graph.onnx_bytes(made))
+    session = graph.optional("onnxruntime").InferenceSession(str(tmp_path / "m.onnx"))
+    (found,) = session.run(["prediction"], {"x": np.float32([[3]])})
+    assert found == made.predict(np.float32([[3]])) == 21
+    assert session.get_modelmeta().custom_metadata_map == {"inputs": '["size"]'}

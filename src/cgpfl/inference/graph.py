@@ -5,6 +5,7 @@ MLR, DNN and CNN are written by hand, all others from their JAX program (:mod:`c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,15 @@ from cgpfl.experiment.result import PersonalModel
 from cgpfl.inference.lowering import lower
 from cgpfl.inference.nodes import Graph, optional
 from cgpfl.models import CNN, DNN, MLR, Model
+from cgpfl.objectives import Regression
 
 OPSET, IR = 17, 8
 """Old enough for runtimes since 2022."""
 TOLERANCE = 1e-5
 """How far a graph's logits may be from JAX's, where the largest is up to 1; relative to the largest above."""
 INPUT, OUTPUT = "x", "logits"
+PREDICTION = "prediction"
+"""Outputs in the targets' units, in regression."""
 
 
 def _mlr(graph: Graph, model: Any, params: Any, x: str) -> None:
@@ -61,7 +65,10 @@ def _answer(model: PersonalModel) -> tuple[int, ...]:
 
 
 def onnx_bytes(model: PersonalModel) -> bytes:
-    """The model as a serialised ONNX graph: ``x`` float32 ``[n, *shape]`` → ``logits`` ``[n, classes]``."""
+    """The model as a serialised ONNX graph: ``x`` float32 ``[n, *shape]`` → ``logits`` ``[n, classes]``.
+
+    In regression ``prediction`` is the same in the targets' units. A table's inputs are named in its metadata.
+    """
     onnx = optional("onnx")
     graph = Graph(onnx.helper, onnx.numpy_helper)
     scale = graph.constant("scale", model.form.units()[0])
@@ -73,18 +80,27 @@ def onnx_bytes(model: PersonalModel) -> bytes:
     else:
         graph.add("Identity", lower(graph, model.model.apply, params, tuple(model.model.shape), scaled), output=OUTPUT)
     number, info = onnx.TensorProto.FLOAT, onnx.helper.make_tensor_value_info
+    outputs = [info(OUTPUT, number, ["n", *_answer(model)])]
+    objective = model.form.objective
+    if isinstance(objective, Regression):
+        spread, centre = (np.asarray(v, np.float32) for v in (objective.spread, objective.centre))
+        scaled_back = graph.add("Mul", OUTPUT, graph.constant("spread", spread))
+        graph.add("Add", scaled_back, graph.constant("centre", centre), output=PREDICTION)
+        outputs.append(info(PREDICTION, number, ["n", *_answer(model)]))
     made = onnx.helper.make_model(
         onnx.helper.make_graph(
             graph.nodes,
             "cgpfl",
             [info(INPUT, number, ["n", *model.model.shape])],
-            [info(OUTPUT, number, ["n", *_answer(model)])],
+            outputs,
             graph.arrays,
         ),
         opset_imports=[onnx.helper.make_opsetid("", OPSET)],
         ir_version=IR,
         producer_name="cgpfl",
     )
+    if model.form.columns is not None:
+        onnx.helper.set_model_props(made, {"inputs": json.dumps(model.form.columns.inputs)})
     onnx.checker.check_model(made)
     content: bytes = made.SerializeToString()
     return content

@@ -42,11 +42,18 @@ class Functions(Model):
 
 
 def as_model(
-    model: Any, shape: tuple[int, ...], classes: int, *, objective: Objective | None = None, **settings: Any
+    model: Any,
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    objective: Objective | None = None,
+    frozen: str = "",
+    **settings: Any,
 ) -> Model:
     """Turn what the user gave into a :class:`Model` for inputs of ``shape`` with ``classes`` outputs.
 
     ``objective``: what the outputs are trained for (None: the model's own; a class, where it says nothing).
+    ``frozen``: patterns of parameters that nobody trains ("": the model's own).
     ``model`` is a name ("mlr", "dnn", "cnn"), a :class:`Model`, a flax linen or nnx module, or a pair
     ``(init, apply)`` with ``init(key)`` and ``apply(params, x)``. ``settings`` go to a named model.
     """
@@ -69,6 +76,8 @@ def as_model(
         )
     if objective is not None:
         built = dataclasses.replace(built, objective=objective)
+    if frozen:
+        built = dataclasses.replace(built, frozen=frozen)
     _check(built, shape, classes)
     return built
 
@@ -101,6 +110,8 @@ def _brought(name: str, thing: Any, shape: tuple[int, ...], classes: int, settin
     if isinstance(thing, type) or (callable(thing) and inspect.isroutine(thing)):
         try:
             thing = thing(**settings) if isinstance(thing, type) else thing(shape, classes, **settings)
+        except CgpflError:
+            raise
         except Exception as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise CgpflError(f"model {name}: cannot be made with {settings or 'no settings'}: {reason}") from error

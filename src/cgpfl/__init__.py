@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from cgpfl.experiment import Event, Experiment, Result, compare, resume_experiment, run, run_experiment
     from cgpfl.inference import export, load_model, personalize, predict
     from cgpfl.metrics import METRICS, Metric, get_metric
-    from cgpfl.models import CNN, DNN, MLR, Model
+    from cgpfl.models import CNN, DNN, MLR, LoRA, Model
     from cgpfl.testing import check_algorithm
 
 __version__ = "0.1.0"
@@ -67,7 +67,7 @@ _ROOMS = {
     "experiment": "Event Experiment Result compare resume_experiment run run_experiment",
     "inference": "export load_model personalize predict",
     "metrics": "METRICS Metric get_metric",
-    "models": "CNN DNN MLR Model",
+    "models": "CNN DNN LoRA MLR Model",
     "testing": "check_algorithm",
 }
 _WHERE = {name: room for room, names in _ROOMS.items() for name in names.split()}

@@ -65,7 +65,9 @@ OPTIONS: dict[str, Any] = {
     "clients": Annotated[int | None, typer.Option(help="Number of clients.")],
     "model": Annotated[
         str | None,
-        typer.Option(help="mlr, dnn, cnn or package.module:Name.", autocompletion=one_of("mlr", "dnn", "cnn")),
+        typer.Option(
+            help="mlr, dnn, cnn, lora or package.module:Name.", autocompletion=one_of("mlr", "dnn", "cnn", "lora")
+        ),
     ],
 } | {
     name: Annotated[

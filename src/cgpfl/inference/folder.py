@@ -28,7 +28,7 @@ from cgpfl.experiment.result import PersonalModel
 from cgpfl.files import write
 from cgpfl.inference.graph import GRAPHS, OPSET, check_graph, onnx_bytes, optional
 from cgpfl.inference.score import Score
-from cgpfl.models import MODELS, as_model
+from cgpfl.models import MODELS, LoRA, as_model
 from cgpfl.tree import Tree, size
 
 FORMATS = ("safetensors", "onnx")
@@ -97,7 +97,7 @@ def write_export(
         write(part / ARRAYS, save(arrays))
         difference, note = None, None
         if "onnx" in formats and type(model.model) not in GRAPHS:
-            note = f"no {GRAPH}: graphs are written for {', '.join(MODELS)}, not for {content['model']['name']}"
+            note = f"no {GRAPH}: graphs are written for {', '.join(_with_graphs())}, not for {content['model']['name']}"
         elif "onnx" in formats:
             write(part / GRAPH, onnx_bytes(model))
             some = samples[:CHECKED]
@@ -209,4 +209,10 @@ def _named(params: Tree) -> Iterator[tuple[str, Any]]:
 
 def _name(model: Any) -> str:
     """The architecture's name on the command line, or its class."""
-    return next((name for name, cls in MODELS.items() if cls is type(model)), type(model).__name__)
+    made = {**MODELS, "lora": LoRA}
+    return next((name for name, cls in made.items() if cls is type(model)), type(model).__name__)
+
+
+def _with_graphs() -> list[str]:
+    """Names of the models that have a graph."""
+    return [name for name, cls in MODELS.items() if cls in GRAPHS]

@@ -14,11 +14,12 @@ from jax import Array
 
 from cgpfl.errors import CgpflError
 from cgpfl.models.base import GIVEN, Model, Params
+from cgpfl.models.lora import lora
 from cgpfl.models.nets import CNN, DNN, MLR
 from cgpfl.objectives import Classification, Objective
 from cgpfl.registry import Registry
 
-MODELS = Registry("model", {"mlr": MLR, "dnn": DNN, "cnn": CNN})
+MODELS = Registry("model", {"mlr": MLR, "dnn": DNN, "cnn": CNN, "lora": lora})
 
 
 @dataclass(frozen=True)

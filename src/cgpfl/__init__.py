@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         L2SGDPlus,
         Local,
         Method,
+        Parts,
         PerFedAvg,
         PFedMe,
         Wrapper,
@@ -59,8 +60,8 @@ __version__ = "0.1.0"
 _ROOMS = {
     "algorithms": (
         "APFL CFL CGPFL CGPFLAuto DAPPER Ditto FLHC FedAvg FedAvgFT FedMD FedOpt FedPer FedProx HypCluster IFCA L2SGD "
-        "L2SGDPlus Local MAPPER MOCHA PFedMe PerFedAvg SCAFFOLD METHODS Algorithm Method Wrapper algorithm component "
-        "get_method hyper"
+        "L2SGDPlus Local MAPPER MOCHA PFedMe Parts PerFedAvg SCAFFOLD METHODS Algorithm Method Wrapper algorithm "
+        "component get_method hyper"
     ),
     "data": "FederatedData make_data",
     "errors": "CgpflError",
@@ -117,11 +118,13 @@ __all__ = [
     "FederatedData",
     "HypCluster",
     "L2SGDPlus",
+    "LoRA",
     "Local",
     "Method",
     "Metric",
     "Model",
     "PFedMe",
+    "Parts",
     "PerFedAvg",
     "Result",
     "Wrapper",

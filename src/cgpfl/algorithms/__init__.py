@@ -79,6 +79,10 @@ METHODS = Registry(
 )
 """Method names, each with the settings the name stands for."""
 
+from cgpfl.algorithms.parts import Parts  # noqa: E402 - around any of these
+
+METHODS["parts"] = Parts()
+
 
 def get_method(name: str, settings: dict[str, Any] | None = None) -> Any:
     """The method called ``name`` (one of ``METHODS``, or package.module:Name) with some hyper-parameters changed."""
@@ -122,6 +126,7 @@ __all__ = [
     "Local",
     "Method",
     "PFedMe",
+    "Parts",
     "PerFedAvg",
     "Seamed",
     "Task",

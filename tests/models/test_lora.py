@@ -87,7 +87,7 @@ def test_no_matrix_is_formed():
 
 def test_by_name_and_what_is_refused():
     model = as_model("lora", (6, 6), 3, of="dnn", rank=2, hidden=7, objective=Regression())
-    assert model == LoRA(DNN((6, 6), 3, hidden=7, objective=Regression()), rank=2, name="dnn")
+    assert model == LoRA(DNN((6, 6), 3, hidden=7, objective=Regression()), rank=2)
     assert model.settings() == {
         **{"of": "dnn", "rank": 2, "alpha": 4.0, "targets": "*weight", "l2": 0.0, "hidden": 7},
     }

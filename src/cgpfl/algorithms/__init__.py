@@ -43,7 +43,7 @@ from cgpfl.hyperparameters import (
 )
 from cgpfl.registry import Registry
 
-METHODS = Registry(
+METHODS: Registry = Registry(
     "method",
     {
         "local": Local(),

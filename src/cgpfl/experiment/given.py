@@ -50,8 +50,8 @@ def model_section(given: Any, built: Model) -> dict[str, Any]:
     """A model's object as it is written down."""
     if isinstance(given, LoRA):
         inside = model_section(given.of, given.of)
-        why = {"python": inside["python"]} if "python" in inside else {**inside, **built.settings()}
-        return {**parameters(why), "name": "lora", "of": given.name or inside["name"]}
+        unknown = {"python": inside["python"]} if "python" in inside else parameters(built.settings())
+        return {"name": "lora", **unknown}
     kind = type(given)
     same = [name for name, ours in MODELS.ours.items() if ours is kind]
     name = same[0] if same else path_of(kind)

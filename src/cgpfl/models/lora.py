@@ -23,6 +23,7 @@ from jax.extend.core import JaxprEqn, Literal
 from cgpfl.batch import Batch
 from cgpfl.errors import CgpflError
 from cgpfl.models.base import Model, Params
+from cgpfl.registry import path_of
 from cgpfl.tree import matching, paths
 
 
@@ -55,7 +56,7 @@ class LoRA(Model):
     alpha: float = 4.0
     targets: str = "*weight"
     name: str = ""
-    """By which the model inside is found again, where it has a name."""
+    """By which the model inside is found again; "" = as its class is called."""
 
     def __post_init__(self) -> None:
         if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1:
@@ -66,6 +67,7 @@ class LoRA(Model):
         for field in ("shape", "classes", "l2", "objective"):
             object.__setattr__(self, field, getattr(inside, field))
         object.__setattr__(self, "of", inside)
+        object.__setattr__(self, "name", self.name or _name(inside))
 
     def init(self, key: Array) -> Params:
         """The base as the model inside starts, and adapters that change nothing yet."""
@@ -107,7 +109,7 @@ class LoRA(Model):
 
     def settings(self) -> dict[str, Any]:
         """Its own, and those of the model inside."""
-        own = {"of": self.name or type(self.of).__name__, "rank": self.rank, "alpha": self.alpha}
+        own = {"of": self.name, "rank": self.rank, "alpha": self.alpha}
         return {**own, "targets": self.targets, **self.of.settings()}
 
     def _lazy(self, params: Params, leaves: Sequence[Any]) -> list[Any]:
@@ -144,6 +146,13 @@ def lora(
     from cgpfl.models.adapt import as_model
 
     return LoRA(as_model(of, shape, classes, **settings), rank, alpha, targets, of)
+
+
+def _name(model: Model) -> str:
+    from cgpfl.models.adapt import MODELS
+
+    known = [name for name, cls in MODELS.ours.items() if cls is type(model)]
+    return known[0] if known else path_of(type(model)) or type(model).__name__
 
 
 def _formed(value: Any) -> Any:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         L2SGDPlus,
         Local,
         Method,
+        Parts,
         PerFedAvg,
         PFedMe,
         Wrapper,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from cgpfl.experiment import Event, Experiment, Result, compare, resume_experiment, run, run_experiment
     from cgpfl.inference import export, load_model, personalize, predict
     from cgpfl.metrics import METRICS, Metric, get_metric
-    from cgpfl.models import CNN, DNN, GRU, MLR, Model, ResNet, Transformer, to_state_dict
+    from cgpfl.models import CNN, DNN, GRU, MLR, LoRA, Model, ResNet, Transformer, to_state_dict
     from cgpfl.testing import check_algorithm
 
 __version__ = "0.1.0"
@@ -59,15 +60,15 @@ __version__ = "0.1.0"
 _ROOMS = {
     "algorithms": (
         "APFL CFL CGPFL CGPFLAuto DAPPER Ditto FLHC FedAvg FedAvgFT FedMD FedOpt FedPer FedProx HypCluster IFCA L2SGD "
-        "L2SGDPlus Local MAPPER MOCHA PFedMe PerFedAvg SCAFFOLD METHODS Algorithm Method Wrapper algorithm component "
-        "get_method hyper"
+        "L2SGDPlus Local MAPPER MOCHA PFedMe Parts PerFedAvg SCAFFOLD METHODS Algorithm Method Wrapper algorithm "
+        "component get_method hyper"
     ),
     "data": "FederatedData make_data",
     "errors": "CgpflError",
     "experiment": "Event Experiment Result compare resume_experiment run run_experiment",
     "inference": "export load_model personalize predict",
     "metrics": "METRICS Metric get_metric",
-    "models": "CNN DNN GRU MLR Model ResNet Transformer to_state_dict",
+    "models": "CNN DNN GRU LoRA MLR Model ResNet Transformer to_state_dict",
     "testing": "check_algorithm",
 }
 _WHERE = {name: room for room, names in _ROOMS.items() for name in names.split()}
@@ -118,11 +119,13 @@ __all__ = [
     "FederatedData",
     "HypCluster",
     "L2SGDPlus",
+    "LoRA",
     "Local",
     "Method",
     "Metric",
     "Model",
     "PFedMe",
+    "Parts",
     "PerFedAvg",
     "ResNet",
     "Result",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+
+from cgpfl.errors import CgpflError
 
 Tree = Any
 """A pytree of arrays: parameters, a message, an upload, a state."""
@@ -156,6 +159,38 @@ def plain(tree: Tree) -> Tree:
 def typed(tree: Tree, like: Tree) -> Tree:
     """The way back from :func:`plain`, to the form of ``like``."""
     return jax.tree.map(lambda v, of: jax.random.wrap_key_data(jnp.asarray(v)) if is_key(of) else v, tree, like)
+
+
+def paths(tree: Tree) -> list[str]:
+    """The names of the leaves, such as ``hidden.weight``, in their order."""
+    found = jax.tree_util.tree_leaves_with_path(tree)
+    return [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in found]
+
+
+def matching(patterns: str, names: Sequence[str], what: str) -> set[str]:
+    """Those of ``names`` that one of the ``patterns``, separated by commas, matches; each must match something."""
+    found: set[str] = set()
+    for pattern in filter(None, (p.strip() for p in patterns.split(","))):
+        here = {name for name in names if fnmatchcase(name, pattern)}
+        if not here:
+            raise CgpflError(f"{what} = {pattern!r}: matches no parameter; there are {', '.join(names)}")
+        found |= here
+    return found
+
+
+def partition(tree: Tree, apart: set[str]) -> tuple[Tree, Tree]:
+    """The tree without the leaves named in ``apart``, and those alone: None stands where the other has a leaf."""
+    leaves, structure = jax.tree.flatten(tree)
+    out = [name in apart for name in paths(tree)]
+    pairs = [(None, v) if own else (v, None) for v, own in zip(leaves, out, strict=True)]
+    return jax.tree.unflatten(structure, [a for a, _ in pairs]), jax.tree.unflatten(structure, [b for _, b in pairs])
+
+
+def merged(tree: Tree, rest: Tree) -> Tree:
+    """The way back from :func:`partition`."""
+    if not jax.tree.leaves(rest):
+        return tree
+    return jax.tree.map(lambda a, b: b if a is None else a, tree, rest, is_leaf=lambda v: v is None)
 
 
 def named(tree: Tree) -> dict[str, np.ndarray]:

@@ -1,8 +1,8 @@
 """Golden runs: every method in every engine, small, frozen; what a redesign must leave as it was.
 
-    python tests/golden/frozen.py [--write]      compare bit for bit with runs.npz (or write it anew)
+    python tests/golden/frozen.py [--write] [NAME ...]      compare bit for bit with runs.npz (or write it anew)
 
-`--write` is for numbers that are meant to change; say in the commit which, and why.
+`--write` is for numbers that are meant to change, or a new method's; say in the commit which, and why.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ def main() -> None:
     wanted = [a for a in sys.argv[1:] if not a.startswith("--")]
     names = [n for n in names if not wanted or any(w in n for w in wanted)]
     before = {} if "--write" in sys.argv else frozen()
-    found: dict[str, np.ndarray] = {}
+    kept = frozen() if wanted and not before else {}  # the runs that were not asked for stay
+    found = {f"{name}|{path}": v for name, run in kept.items() if name not in names for path, v in run.items()}
     for name in names:
         now = run(*name.split("/"))
         found |= {f"{name}|{path}": value for path, value in now.items()}

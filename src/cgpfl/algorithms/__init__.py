@@ -43,7 +43,7 @@ from cgpfl.hyperparameters import (
 )
 from cgpfl.registry import Registry
 
-METHODS = Registry(
+METHODS: Registry = Registry(
     "method",
     {
         "local": Local(),
@@ -78,6 +78,10 @@ METHODS = Registry(
     },
 )
 """Method names, each with the settings the name stands for."""
+
+from cgpfl.algorithms.parts import Parts  # noqa: E402 - around any of these
+
+METHODS["parts"] = Parts()
 
 
 def get_method(name: str, settings: dict[str, Any] | None = None) -> Any:
@@ -122,6 +126,7 @@ __all__ = [
     "Local",
     "Method",
     "PFedMe",
+    "Parts",
     "PerFedAvg",
     "Seamed",
     "Task",

@@ -20,7 +20,7 @@ from cgpfl.batch import Batch, model_key
 from cgpfl.contexts.evidence import hashed
 from cgpfl.errors import CgpflError
 from cgpfl.rounds.means import Mean, WeightedMean
-from cgpfl.tree import Tree
+from cgpfl.tree import Tree, matching, merged, partition, paths
 
 
 class Cohort(NamedTuple):
@@ -138,13 +138,16 @@ class Task:
     """What is learned, as every method sees it.
 
     ``initial`` are the parameters that every method and every client start from. ``clients`` is N.
-    ``public`` are samples that everybody has, where the federation has any.
+    ``public`` are samples that everybody has, where the federation has any. ``frozen`` are the parameters that nobody
+    trains: one copy for all clients, None where ``initial`` has a leaf (and the other way round). Methods never see
+    them; what asks the model goes through the task, which puts them in.
     """
 
     initial: Tree
     model: ModelLike = dataclasses.field(metadata={"static": True})
     clients: int = dataclasses.field(metadata={"static": True})
     public: ClientData | None = None
+    frozen: Tree = ()
 
     @property
     def everybodys(self) -> ClientData:
@@ -153,13 +156,33 @@ class Task:
             raise CgpflError("this method needs samples that everybody has; set data.public, for instance to 0.1")
         return self.public
 
+    def whole(self, params: Tree) -> Tree:
+        """All of the model's parameters: those given, and the frozen ones."""
+        return merged(params, self.frozen)
+
+    def fresh(self, key: Array) -> Tree:
+        """Parameters as ``initial``, of another key."""
+        return trained(self.model, self.model.init(key))[0]
+
+    def apply(self, params: Tree, x: Array) -> Array:
+        """The model's outputs for inputs ``x [B, ...]``."""
+        return self.model.apply(self.whole(params), x)
+
+    def score(self, params: Tree, batch: Batch) -> tuple[Array, Array]:
+        """The model's: weighted sums over the batch of correct answers and loss."""
+        return self.model.score(self.whole(params), batch)
+
+    def penalty(self, params: Tree) -> Array | float:
+        """The regulariser in the loss."""
+        return self.model.penalty(self.whole(params))
+
     def loss(self, params: Tree, batch: Batch) -> Array:
         """f_i on a batch."""
-        return self.model.loss(params, batch)
+        return self.model.loss(self.whole(params), batch)
 
     def grad(self, params: Tree, batch: Batch) -> Tree:
         """∇f_i on a batch."""
-        return self.gradient(lambda p: self.model.loss(p, batch), params)
+        return self.gradient(lambda p: self.loss(p, batch), params)
 
     def gradient(self, f: Callable[[Tree], Array], params: Tree) -> Tree:
         """∇f of any other function of the parameters."""
@@ -169,7 +192,7 @@ class Task:
         self, params: Tree, anchor: Tree, batch: Batch, prox: Array | float, rate: Array | float, steps: int
     ) -> Tree:
         """``steps`` times θ ← θ − η(∇f_i(θ) + λ(θ − anchor)) on one minibatch; a model may know a shorter way."""
-        shortcut = getattr(self.model, "proximal_steps", None)
+        shortcut = None if jax.tree.leaves(self.frozen) else getattr(self.model, "proximal_steps", None)
         found = None if shortcut is None else shortcut(params, anchor, batch, prox, rate, steps)
         if found is not None:
             return found
@@ -179,6 +202,17 @@ class Task:
             return jax.tree.map(lambda t, g, w: -rate * (g + prox * (t - w)) + t, theta, g, anchor), None
 
         return jax.lax.scan(step, params, None, length=steps)[0]
+
+
+def trained(model: Any, params: Tree) -> tuple[Tree, Tree]:
+    """A model's parameters as (those that are trained, those that are frozen by the model's pattern)."""
+    patterns = getattr(model, "frozen", "")
+    if not patterns:
+        return params, ()
+    found = matching(patterns, paths(params), "frozen")
+    if len(found) == len(paths(params)):
+        raise CgpflError(f"frozen = {patterns!r}: matches every parameter; some must be left to train")
+    return partition(params, found)
 
 
 @runtime_checkable

@@ -55,7 +55,7 @@ class FedMD(Descending):
     def init_server(self, task: Task, key: Array) -> Consensus:
         """No consensus yet."""
         public = task.everybodys
-        shape = jax.eval_shape(lambda: task.model.apply(task.initial, public.all().x))
+        shape = jax.eval_shape(lambda: task.apply(task.initial, public.all().x))
         return Consensus(jnp.zeros(shape.shape, shape.dtype), jnp.float32(0))
 
     def init_client(self, task: Task, key: Array) -> Tree:
@@ -78,13 +78,13 @@ class FedMD(Descending):
             x = public.take(public.rows[picks], jnp.ones(size)).x
 
             def apart(w: Tree) -> Array:
-                return 0.5 * jnp.sum((task.model.apply(w, x) - message.logits[picks]) ** 2) / size
+                return 0.5 * jnp.sum((task.apply(w, x) - message.logits[picks]) ** 2) / size
 
             return axpy(-self.digest_rate, task.gradient(apart, params), params), None
 
         digested, _ = jax.lax.scan(digest, client, jax.random.split(first, self.digest_steps))
         params = self.descend(task, where(message.known > 0, digested, client), data, second)
-        return task.model.apply(params, public.all().x), params
+        return task.apply(params, public.all().x), params
 
     def aggregate(self, server: Consensus, uploads: Array, cohort: Cohort, key: Array) -> Consensus:
         """The mean of the logits."""

@@ -220,7 +220,7 @@ def own_start(task: Task, key: Array) -> Tree:
     The model's own init; where that ignores its key (a module that is given with its parameters), everybody's start
     with noise as large as its own values.
     """
-    fresh = task.model.init(key)
+    fresh = task.fresh(key)
     leaves, structure = jax.tree.flatten(task.initial)
     same = jnp.stack([(a == b).all() for a, b in zip(leaves, jax.tree.leaves(fresh), strict=True)]).all()
     keys = jax.random.split(jax.random.fold_in(key, 1), len(leaves))

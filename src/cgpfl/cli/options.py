@@ -34,6 +34,7 @@ SETTINGS: dict[str, tuple[type, str]] = {
     "store": (str, "where personal states are between rounds"),
     "precision": (str, "of the clients' matrix products; default = JAX's own"),
     "loss": (str, "what training minimises; auto = the task's own"),
+    "frozen": (str, "patterns of parameters that nobody trains or sends, such as base.*; none = the model's own"),
     "metrics": (str, "what is measured of clients' models"),
     "sampler": (str, "who is asked in a round"),
     "outgoing": (str, "what becomes of an update before it leaves"),
@@ -65,8 +66,8 @@ OPTIONS: dict[str, Any] = {
     "model": Annotated[
         str | None,
         typer.Option(
-            help="mlr, dnn, cnn, resnet, gru, transformer or package.module:Name.",
-            autocompletion=one_of("mlr", "dnn", "cnn", "resnet", "gru", "transformer"),
+            help="mlr, dnn, cnn, resnet, gru, transformer, lora or package.module:Name.",
+            autocompletion=one_of("mlr", "dnn", "cnn", "resnet", "gru", "transformer", "lora"),
         ),
     ],
 } | {

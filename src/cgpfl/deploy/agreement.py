@@ -111,7 +111,8 @@ class Agreement:
 
     def model(self) -> Any:
         settings, form = dict(self.values.get("model", {})), self.form
-        return as_model(settings.pop("name", "mlr"), form.shape, form.classes, objective=form.objective, **settings)
+        given = {"objective": form.objective, "frozen": str(self.values.get("frozen", "")), **settings}
+        return as_model(given.pop("name", "mlr"), form.shape, form.classes, **given)
 
 
 def read_agreement(path: Path) -> Agreement:

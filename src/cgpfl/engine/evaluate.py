@@ -29,10 +29,10 @@ def score(
         at = jax.lax.dynamic_slice(rows, (start,), (width,))
         weight = (start + jnp.arange(width) < count).astype(jnp.float32)
         batch = arrays.view(rows, count).take(at, weight)
-        correct, loss = task.model.score(params, batch)
+        correct, loss = task.score(params, batch)
         if not metrics:
             return correct, loss, {}
-        outputs = task.model.apply(params, batch.x)  # the compiler sees that the score has them, too
+        outputs = task.apply(params, batch.x)  # the compiler sees that the score has them, too
         seen = flat(task.model, outputs, batch.y, weight)
         return correct, loss, {m.name: m.statistics(*seen) for m in metrics}
 
@@ -110,7 +110,7 @@ def evaluate_message(
     record = {
         "correct": correct,
         "loss": loss,
-        "train_loss": score(task, personal, arrays, train)[1] + task.model.penalty(personal),
+        "train_loss": score(task, personal, arrays, train)[1] + task.penalty(personal),
     }
     if validation is not None:
         record["validation_correct"] = score(task, personal, arrays, validation)[0]

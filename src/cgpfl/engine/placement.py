@@ -77,8 +77,9 @@ def enough_devices(model: Any, cohort: int, samples: int) -> int:
     there = min(len(jax.local_devices()), max(1, int(SHARE_OF_MEMORY * memory() / max(samples, 1))))
     if jax.default_backend() != "cpu":
         return 1
-    initial = jax.eval_shape(lambda: model.init(jax.random.key(0)))
-    return min(there, cohort) if auto_block(client_bytes(model, initial), cohort) == 1 else 1
+    task = jax.eval_shape(lambda: make_task(model, keys_of(0), cohort))
+    one = client_bytes(model, task.initial, frozen=task.frozen)
+    return min(there, cohort) if auto_block(one, cohort) == 1 else 1
 
 
 def fits(method: Any, data: FederatedData, model: Any) -> bool:

@@ -14,6 +14,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from cgpfl.algorithms import ClientData, Task
+from cgpfl.algorithms.base import trained
 from cgpfl.algorithms.wrapper import known_of, sampler_of
 from cgpfl.data import FederatedData
 from cgpfl.engine.mesh import a_device_a_core, everywhere, filled, put, split
@@ -159,8 +160,9 @@ def _initial(model: Model, key: Array) -> Any:
 
 
 def make_task(model: Model, keys: Keys, clients: int) -> Task:
-    """The task: every method and client start from the same parameters."""
-    return Task(initial=_initial(model, keys.model), model=model, clients=clients)
+    """The task: every method and client start from the same parameters, and share those that are frozen."""
+    initial, frozen = trained(model, _initial(model, keys.model))
+    return Task(initial=initial, model=model, clients=clients, frozen=frozen)
 
 
 def with_public(task: Task, arrays: Arrays) -> Task:

@@ -36,6 +36,9 @@ class Settings:
     store: str = hyper("auto", "where personal states are between rounds", words=("auto", "device", "host", "disk"))
     precision: str = hyper("default", "of the clients' matrix products; default = JAX's own", words=PRECISIONS)
     loss: str = hyper("auto", "what training minimises; auto = the task's own", words=("auto", *NAMES))
+    frozen: str = hyper(
+        "", "patterns of parameters that nobody trains or sends, such as base.*; none = the model's own"
+    )
     metrics: tuple[str, ...] = hyper(DEFAULT, "what is measured of clients' models", kind=tuple, labels=str)
     sampler: Sampler = component(Uniform(), "who is asked in a round", SAMPLERS)  # noqa: RUF009
     outgoing: tuple[Outgoing, ...] = component((), "what becomes of an update before it leaves", OUTGOING, many=True)
@@ -48,7 +51,7 @@ class Settings:
 
     def engine(self) -> dict[str, Any]:
         """What a run's numbers depend on, as arguments of :class:`~cgpfl.engine.Simulation`."""
-        others = (*PLACE, *SEAMS, "loss")  # the loss is the model's
+        others = (*PLACE, *SEAMS, "loss", "frozen")  # these two are the model's
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(Settings) if f.name not in others}
         values |= {"eval_every": self.every, "metrics": list(self.metrics)}
         return {name: value for name, value in values.items() if UNSAID.get(name) != value}

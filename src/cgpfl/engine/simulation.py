@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from cgpfl.algorithms import Seamed, Task
+from cgpfl.algorithms import Task, Wrapper
 from cgpfl.engine.blocks import auto_block, client_bytes, record_capacity
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.drive import Drive, Traffic
@@ -45,7 +45,7 @@ def check_start(methods: Iterable[Any], data: Any, model: Any) -> None:
     task, arrays = make_task(model, keys, data.clients), shapes_of(data)
     for method in methods:
         first = jax.eval_shape(begin, method, task, arrays, keys)
-        if isinstance(method, Seamed):  # what leaves a client must be something that its method moved
+        if isinstance(method, Wrapper):  # what leaves a client must be something that its method moved
             client = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape[1:], v.dtype), first.clients)
             traffic_of(method, task, arrays, first.server, client, 1.0)
 
@@ -77,11 +77,12 @@ class Simulation:
         self.dropout = np.float32(plan.dropout)
         cohort = cohort_size(plan.participation, data.clients)
         own = filled(cohort, mesh) // (1 if mesh is None else mesh.size)
+        size = client_bytes(model, self.task.initial, frozen=self.task.frozen)
         self.static = Static(
             clients=data.clients,
             cohort=cohort,
             drops=plan.dropout > 0,
-            block=plan.clients_per_block or auto_block(client_bytes(model, self.task.initial), own),
+            block=plan.clients_per_block or auto_block(size, own),
             capacity=record_capacity(plan.rounds, plan.every, data.clients),
             mesh=mesh,
             precision=plan.precision,
@@ -171,7 +172,7 @@ class Simulation:
         return self if self.static.mesh is None else self._on_one_device()
 
     def personal(self, state: State, i: int) -> Tree:
-        """Parameters of the model client ``i`` uses, as of the last round; ``state`` as :meth:`whole` gives it."""
+        """All parameters of the model client ``i`` uses, as of the last round; ``state`` as :meth:`whole` gives it."""
         if self.static.mesh is not None:
             return self.alone().personal(state, i)
         own = client_keys(round_keys(self.keys, self.rounds - 1), self.arrays.ids[i])
@@ -179,7 +180,8 @@ class Simulation:
         view = self.arrays.view(self.arrays.train.rows[i], self.arrays.train.counts[i])
         message = self.method.send(state.server, self.arrays.ids[i])
         personal = computed(self.method.personal, self.static.precision)
-        return personal(with_public(self.task, self.arrays), message, client, view, own.personal)
+        task = with_public(self.task, self.arrays)
+        return task.whole(personal(task, message, client, view, own.personal))
 
 
 def traffic_of(method: Any, task: Task, arrays: Arrays, server: Any, client: Any, samples: float) -> Traffic:

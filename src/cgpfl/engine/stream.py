@@ -130,7 +130,7 @@ class Streamed:
         self.keys = keys_of(plan.seed)
         self.task = make_task(model, self.keys, data.clients)
         self.dropout = np.float32(plan.dropout)
-        size = client_bytes(model, self.task.initial)
+        size = client_bytes(model, self.task.initial, frozen=self.task.frozen)
         self.static = self._program(cohort_size(plan.participation, data.clients), plan.dropout > 0, plan, size)
         self._evaluation = self._program(min(EVALUATED, data.clients), False, plan, size)
         self._ids, self._held = jnp.asarray(data.ids), jnp.asarray(data.train.counts)
@@ -195,7 +195,7 @@ class Streamed:
         return traffic_of(self.method, self.task, part, server, client, held)
 
     def personal(self, state: State, i: int) -> Tree:
-        """Parameters of the model client ``i`` uses, as of the last round."""
+        """All parameters of the model client ``i`` uses, as of the last round."""
         at = np.array([i])
         arrays, keys = self._part(at), self.keys
         task = with_public(self.task, arrays)
@@ -205,7 +205,7 @@ class Streamed:
         view = arrays.view(arrays.train.rows[0], arrays.train.counts[0])
         message = self.method.send(state.server, arrays.ids[0])
         personal = computed(self.method.personal, self.static.precision)
-        return personal(task, message, client, view, own.personal)
+        return task.whole(personal(task, message, client, view, own.personal))
 
     def _program(self, clients: int, drops: bool, plan: Settings, size: int) -> Static:
         block = plan.clients_per_block or auto_block(size, clients)

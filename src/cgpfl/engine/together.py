@@ -60,8 +60,8 @@ class Together(Simulation):
         if not same:
             self.arrays = self._stacked(one_set)
         clients, cohort = len(runs) * first.data.clients, self.static.cohort
-        one = jax.tree.map(lambda v: v[0], self.task.initial)
-        fit = auto_block(len(runs) * client_bytes(model, one), cohort)
+        one = jax.tree.map(lambda v: v[0], self.task)
+        fit = auto_block(len(runs) * client_bytes(model, one.initial, frozen=one.frozen), cohort)
         self.static = self.static._replace(
             block=plan.clients_per_block or fit,
             capacity=record_capacity(plan.rounds, plan.every, clients),

@@ -162,15 +162,19 @@ class Experiment(Settings):
         """The model for this data."""
         wanted = self.model.name if self.model.given is None else self.model.given
         objective = data.form(self.loss).objective
-        return as_model(wanted, data.shape, data.classes, objective=objective, **self.model.settings)
+        given = {"objective": objective, "frozen": self.frozen, **self.model.settings}
+        return as_model(wanted, data.shape, data.classes, **given)
 
     def complete(self, federations: dict[int, FederatedData], model: Model) -> dict[str, Any]:
         """Every setting with every default written out, so that it re-runs whatever defaults become."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata and f.name not in SEAMS}
         rules = Settings(**{name: getattr(self, name) for name in SEAMS})
         values |= {name: value for name, value in parameters(rules).items() if name in self.seams()}
-        values = {name: value for name, value in values.items() if (name, value) != ("loss", "auto")}
-        own = self.model.settings if isinstance(model, Functions) else parameters(model.settings())
+        values |= {"frozen": model.frozen}  # its own, too, where it has some
+        unsaid = {"loss": "auto", "frozen": ""}
+        values = {name: value for name, value in values.items() if unsaid.get(name) != value}
+        made = isinstance(getattr(model, "of", model), Functions)
+        own = self.model.settings if made else parameters(model.settings())
         named = {"name": self.model.name, **own}
         pairs = zip(self.method, self.methods().values(), strict=True)
         methods = [{"name": "", "label": m.label, **method_section(m.name, unseamed(built))} for m, built in pairs]

@@ -15,7 +15,7 @@ from cgpfl.algorithms import METHODS, Algorithm
 from cgpfl.data import FederatedData
 from cgpfl.errors import CgpflError
 from cgpfl.hyperparameters import name_in, normalised, parameters
-from cgpfl.models import MODELS, Functions, Model
+from cgpfl.models import MODELS, Functions, LoRA, Model
 from cgpfl.registry import path_of
 
 MOST_BYTES = 256 << 20
@@ -48,6 +48,10 @@ def method_section(name: str, method: Any) -> dict[str, Any]:
 
 def model_section(given: Any, built: Model) -> dict[str, Any]:
     """A model's object as it is written down."""
+    if isinstance(given, LoRA):
+        inside = model_section(given.of, given.of)
+        unknown = {"python": inside["python"]} if "python" in inside else parameters(built.settings())
+        return {"name": "lora", **unknown}
     kind = type(given)
     same = [name for name, ours in MODELS.ours.items() if ours is kind]
     name = same[0] if same else path_of(kind)

@@ -82,9 +82,8 @@ def load_published(path: Path, label: str | None = None) -> Published:
     data = experiment.data.build(seed) if getattr(method, "needs_public", False) else None
     facts = data.summary() | data.form(experiment.loss).facts() if data is not None else _facts(folder, experiment)
     form = Form.of(facts)
-    model = as_model(
-        experiment.model.name, form.shape, form.classes, objective=form.objective, **experiment.model.settings
-    )
+    given = {"objective": form.objective, "frozen": experiment.frozen, **experiment.model.settings}
+    model = as_model(experiment.model.name, form.shape, form.classes, **given)
     where = folder.method(label).path
     arrays, saved = load_checkpoint(where / STATE)
     made = {name: value for name, value in saved["run"].items() if not name.startswith("deploy.")}

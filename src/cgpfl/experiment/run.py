@@ -149,6 +149,7 @@ def fingerprint(method: Any, model: Any, settings: Settings) -> dict[str, Any]:
         "model": type(model).__name__,
         **{f"model.{k}": v for k, v in parameters(model.settings()).items()},
         **objective,
+        **({"frozen": model.frozen} if getattr(model, "frozen", "") else {}),
         **settings.engine(),
     }
 

@@ -123,4 +123,5 @@ def _tested(result: Result, k: int | None) -> np.ndarray:
 
 
 def _usable(result: Result, params: object) -> PersonalModel:
-    return PersonalModel(jax.tree.map(np.asarray, params), result.model, form_of(result.data, result.model))
+    whole = result.simulation.task.whole(params)
+    return PersonalModel(jax.tree.map(np.asarray, whole), result.model, form_of(result.data, result.model))

@@ -29,7 +29,7 @@ from cgpfl.files import write
 from cgpfl.inference.graph import GRAPHS, OPSET, check_graph, onnx_bytes
 from cgpfl.inference.nodes import optional
 from cgpfl.inference.score import Score
-from cgpfl.models import MODELS, as_model
+from cgpfl.models import MODELS, LoRA, as_model
 from cgpfl.tree import Tree, size
 
 FORMATS = ("safetensors", "onnx")
@@ -227,4 +227,5 @@ def _named(params: Tree) -> Iterator[tuple[str, Any]]:
 
 def _name(model: Any) -> str:
     """The architecture's name on the command line, or its class."""
-    return next((name for name, cls in MODELS.items() if cls is type(model)), type(model).__name__)
+    made = {**MODELS, "lora": LoRA}
+    return next((name for name, cls in made.items() if cls is type(model)), type(model).__name__)

@@ -164,7 +164,7 @@ def _same_names(own: Form, form: Form) -> bool:
 
 
 def _usable(params: Tree, known: Published) -> PersonalModel:
-    return PersonalModel(jax.tree.map(np.asarray, params), known.model, known.form)
+    return PersonalModel(jax.tree.map(np.asarray, known.task.whole(params)), known.model, known.form)
 
 
 def _on_device(data: FederatedData) -> ClientData:

@@ -1,7 +1,8 @@
-"""Models: MLR, DNN, CNN, ResNet, GRU, Transformer, and any of yours."""
+"""Models: MLR, DNN, CNN, ResNet, GRU, Transformer, any of yours, and LoRA around them."""
 
 from cgpfl.models.adapt import MODELS, Functions, as_model
 from cgpfl.models.base import Model
+from cgpfl.models.lora import LoRA
 from cgpfl.models.nets import CNN, DNN, MLR
 from cgpfl.models.resnet import ResNet
 from cgpfl.models.sequence import GRU, Transformer
@@ -14,6 +15,7 @@ __all__ = [
     "MLR",
     "MODELS",
     "Functions",
+    "LoRA",
     "Model",
     "ResNet",
     "Transformer",

@@ -16,6 +16,7 @@ from jax import Array
 
 from cgpfl.errors import CgpflError
 from cgpfl.models.base import GIVEN, Model, Params
+from cgpfl.models.lora import lora
 from cgpfl.models.nets import CNN, DNN, MLR
 from cgpfl.models.resnet import ResNet
 from cgpfl.models.sequence import GRU, Transformer
@@ -23,7 +24,8 @@ from cgpfl.objectives import Classification, NextToken, Objective
 from cgpfl.registry import Registry
 
 MODELS = Registry(
-    "model", {"mlr": MLR, "dnn": DNN, "cnn": CNN, "resnet": ResNet, "gru": GRU, "transformer": Transformer}
+    "model",
+    {"mlr": MLR, "dnn": DNN, "cnn": CNN, "resnet": ResNet, "gru": GRU, "transformer": Transformer, "lora": lora},
 )
 
 
@@ -50,11 +52,18 @@ class Functions(Model):
 
 
 def as_model(
-    model: Any, shape: tuple[int, ...], classes: int, *, objective: Objective | None = None, **settings: Any
+    model: Any,
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    objective: Objective | None = None,
+    frozen: str = "",
+    **settings: Any,
 ) -> Model:
     """Turn what the user gave into a :class:`Model` for inputs of ``shape`` with ``classes`` outputs.
 
     ``objective``: what the outputs are trained for (None: the model's own; a class, where it says nothing).
+    ``frozen``: patterns of parameters that nobody trains ("": the model's own).
     ``model`` is a name ("mlr", "dnn", "cnn", "resnet", "gru", "transformer"), a :class:`Model`, a module of flax (linen
     or nnx), equinox or PyTorch, or a pair ``(init, apply)`` with ``init(key)`` and ``apply(params, x)``, or
     ``apply(params, x, key)`` where it has dropout. ``settings`` go to a named model.
@@ -94,6 +103,8 @@ def as_model(
         )
     if objective is not None:
         built = dataclasses.replace(built, objective=objective)
+    if frozen:
+        built = dataclasses.replace(built, frozen=frozen)
     _check(built, shape, classes)
     return built
 
@@ -139,6 +150,8 @@ def _brought(name: str, thing: Any, shape: tuple[int, ...], classes: int, settin
         try:
             with _steady():
                 thing = thing(**settings) if isinstance(thing, type) else thing(shape, classes, **settings)
+        except CgpflError:
+            raise
         except Exception as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise CgpflError(f"model {name}: cannot be made with {settings or 'no settings'}: {reason}") from error

@@ -31,6 +31,8 @@ class Model:
     """Weight of (l2/2)‖params‖² in the training loss."""
     objective: Objective = dataclasses.field(default=Classification(), kw_only=True)
     """What the outputs are trained for; the data's."""
+    frozen: str = dataclasses.field(default="", kw_only=True)
+    """Patterns of parameters that nobody trains or sends, such as ``base.*``; the experiment's."""
 
     def init(self, key: Array) -> Params:
         """Fresh parameters from a key."""
@@ -78,8 +80,8 @@ class Model:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in GIVEN}
 
 
-GIVEN = ("shape", "classes", "objective")
-"""Fields of a model that the data gives."""
+GIVEN = ("shape", "classes", "objective", "frozen")
+"""Fields of a model that the data or the experiment gives."""
 
 
 class Layered(Model):

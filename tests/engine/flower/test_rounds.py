@@ -1,6 +1,7 @@
 """Rounds over Flower's messages, in this process: the same numbers as a loop over clients, whatever nodes do."""
 
 import io
+import math
 
 import httpx
 import jax
@@ -10,14 +11,15 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from in_process import Here, said
 
-from cgpfl.algorithms import METHODS, FedAvg, Seamed, get_method
+from cgpfl.algorithms import METHODS, FedAvg, Parts, Seamed, get_method
 from cgpfl.engine.flower import link as link_module
 from cgpfl.engine.flower.link import Link
 from cgpfl.engine.flower.server import Coordinator, Rules
 from cgpfl.engine.reference import simulate_loop
 from cgpfl.errors import LostError
+from cgpfl.models import as_model
 from cgpfl.rounds import ByLoss, BySize, Clip, Quantise
-from cgpfl.tree import named
+from cgpfl.tree import named, size
 
 ROUNDS = 4
 NAMES = ("cgpfl", "cgpfl-heur", "cgpfl-auto", "pfedme", "fedavg", "ditto", "ifca")
@@ -94,6 +96,16 @@ def test_rules_of_a_round(rules, four, model, tmp_path):
     """Losses that nobody has told yet are infinite, and no sign of a broken upload."""
     method = Seamed(FedAvg(), **rules)
     same(ran(method, four, model, tmp_path, participation=0.5), four, model, method, participation=0.5)
+
+
+def test_private_and_frozen_parameters(four, tmp_path):
+    """What is frozen is on each node from the start; of what is private nothing is in an upload."""
+    model = as_model("lora", four.shape, four.classes, of="dnn", hidden=6, rank=2)
+    method = Parts(FedAvg(), private="*.b")
+    same(ran(method, four, model, tmp_path), four, model, method)
+    server = Coordinator(method, model, clients=four.clients, shape=four.shape, rounds=1)
+    inputs = math.prod(four.shape)
+    assert size(server.upload_like) == size(server.message_like) == 2 * inputs + 2 * 6  # a [2, in] of each layer
 
 
 def lose(client, rounds):

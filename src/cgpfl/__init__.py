@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cgpfl.advice import Advice, Inspection, advise, inspect
     from cgpfl.algorithms import (
         APFL,
         CFL,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ROOMS = {
+    "advice": "Advice Inspection advise inspect",
     "algorithms": (
         "APFL CFL CGPFL CGPFLAuto DAPPER Ditto FLHC FedAvg FedAvgFT FedMD FedOpt FedPer FedProx HypCluster IFCA L2SGD "
         "L2SGDPlus Local MAPPER MOCHA PFedMe PerFedAvg SCAFFOLD METHODS Algorithm Method Wrapper algorithm component "
@@ -102,6 +104,7 @@ __all__ = [
     "MLR",
     "MOCHA",
     "SCAFFOLD",
+    "Advice",
     "Algorithm",
     "CGPFLAuto",
     "CgpflError",
@@ -116,6 +119,7 @@ __all__ = [
     "FedProx",
     "FederatedData",
     "HypCluster",
+    "Inspection",
     "L2SGDPlus",
     "Local",
     "Method",
@@ -125,6 +129,7 @@ __all__ = [
     "PerFedAvg",
     "Result",
     "Wrapper",
+    "advise",
     "algorithm",
     "check_algorithm",
     "compare",
@@ -133,6 +138,7 @@ __all__ = [
     "get_method",
     "get_metric",
     "hyper",
+    "inspect",
     "load_model",
     "make_data",
     "personalize",

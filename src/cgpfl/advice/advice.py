@@ -120,14 +120,14 @@ class Plan:
     folds: Folds
     model: Any
     named: Any
-    """The model as it was given."""
+    """The model's name, where that says it all."""
     rounds: int
     seed: int
 
     @property
     def model_name(self) -> str:
         """What the model is called."""
-        return self.named if isinstance(self.named, str) else type(self.named).__name__
+        return self.named if isinstance(self.named, str) else type(self.model).__name__
 
     @property
     def seconds(self) -> float:
@@ -147,17 +147,18 @@ class Plan:
 def prepare(data: Any, model: Any = "mlr", *, folds: int = FOLDS, rounds: int = ROUNDS, seed: int = 0) -> Plan:
     """Read the data, cut the folds and check every candidate against them."""
     experiment = Experiment.of(["local"], data, model, {"rounds": rounds, "seed": seed}, "advise")
-    return plan_of(experiment, folds, model)
+    return plan_of(experiment, folds)
 
 
-def plan_of(experiment: Experiment, folds: int, named: Any) -> Plan:
+def plan_of(experiment: Experiment, folds: int) -> Plan:
     """The same from an experiment, whose methods do not matter."""
+    plain = experiment.model.given is None and not experiment.model.settings
     found = next(iter(experiment.data.federations([experiment.seed]).values()))
     if found.clients < 2:
         raise CgpflError("advise: there is one client; advice is about sharing, which takes two")
     made = experiment.make_model(found)
     cut = make_folds(found, folds, experiment.seed)
-    plan = Plan(found, cut, made, named, experiment.rounds, experiment.seed)
+    plan = Plan(found, cut, made, experiment.model.name if plain else None, experiment.rounds, experiment.seed)
     batches(cut, made, experiment.rounds, experiment.seed)  # raises what a method has to say against it
     return plan
 

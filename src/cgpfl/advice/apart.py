@@ -1,8 +1,8 @@
 """What sets contexts apart: columns, labels, and columns of samples with one label, by standardised differences.
 
 The effect of a column on a context is the difference of its mean there and elsewhere, in standard deviations inside
-both (Cohen's d). Differences that the clients of a context do not share are left out: they must be twice their standard
-error over clients.
+both (Cohen's d). Differences that the clients of a context do not share are left out: a t-test over clients must tell
+them, at 5 % for all columns together (Bonferroni).
 """
 
 from __future__ import annotations
@@ -106,6 +106,8 @@ def _between(
     k: int, x: np.ndarray, owner: np.ndarray, here: np.ndarray, names: list[str], shares: list[bool], given: str = ""
 ) -> list[Difference]:
     """Effects of samples ``x [n, p]`` of clients ``owner [n]``, of which ``here [N]`` are in the context."""
+    from scipy.stats import t as student
+
     inside = here[owner]
     if inside.sum() < 2 or (~inside).sum() < 2:
         return []
@@ -116,7 +118,8 @@ def _between(
     floor = 1e-9 + 1e-6 * np.abs(x).max(axis=0)
     effect = np.divide(apart, spread, out=np.sign(apart) * 10.0, where=spread > floor)
     effect[np.abs(apart) <= floor] = 0.0
-    told = (np.abs(effect) >= LEAST) & (np.abs(apart) > 2 * _error(x, owner, here, spread))
+    limit = student.isf(0.025 / x.shape[1], max(len(np.unique(owner)) - 2, 1))
+    told = (np.abs(effect) >= LEAST) & (np.abs(apart) > limit * _error(x, owner, here, spread))
     return [
         Difference(k, names[j], given, float(effect[j]), float(a[:, j].mean()), float(b[:, j].mean()), shares[j])
         for j in np.flatnonzero(told)
@@ -124,7 +127,7 @@ def _between(
 
 
 def _error(x: np.ndarray, owner: np.ndarray, here: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """Standard error ``[p]`` of the difference of means, from the clients' means; of one client from its samples."""
+    """Standard error ``[p]`` of the difference of means: that from the clients' means, or from samples if larger."""
     clients = np.unique(owner)
     means = np.stack([x[owner == i].mean(axis=0) for i in clients])
     inside = here[clients]
@@ -134,4 +137,5 @@ def _error(x: np.ndarray, owner: np.ndarray, here: np.ndarray, spread: np.ndarra
         else np.square(spread) / max(int((here[owner] == side_is).sum()), 1)
         for side, side_is in ((inside, True), (~inside, False))
     ]
-    return np.sqrt(parts[0] + parts[1])
+    sizes = here[owner].sum(), (~here[owner]).sum()
+    return np.maximum(np.sqrt(parts[0] + parts[1]), spread * np.sqrt(1 / sizes[0] + 1 / sizes[1]))

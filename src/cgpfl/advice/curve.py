@@ -72,7 +72,7 @@ def _times(
     """Times the samples at which alone reaches the target, for these clients; None: the curve does not fall."""
     lost = 1.0 - correct[:, who].sum(axis=1) / counts[who].sum()
     aim = 1.0 - target[who].sum() / counts[who].sum()
-    if aim >= lost[-1]:
+    if aim >= lost[-1] - 1e-9:
         return 1.0
     if not (np.isfinite(lost).all() and (lost > 0).all()):
         return None

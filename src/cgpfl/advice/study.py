@@ -109,7 +109,8 @@ class Study:
         alike = np.array([[agreement(self.assignments[a], self.assignments[b]) or 0.0 for b in folds] for a in folds])
         best = folds[int(alike.sum(axis=1).argmax())]
         mean = 1.0 if len(folds) == 1 else float(alike[~np.eye(len(folds), dtype=bool)].mean())
-        return k, self.assignments[best], len(folds), mean
+        used = np.unique(self.assignments[best], return_inverse=True)[1]  # a context may have lost its last member
+        return int(used.max()) + 1, used, len(folds), mean
 
 
 def batches(folds: Folds, model: Any, rounds: int, seed: int) -> dict[str, Batch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import textwrap
 from collections.abc import Sequence
@@ -217,7 +218,7 @@ def command(data: FederatedData, model: Any, name: str, rate: float, rounds: int
 
 def _toml(value: Any) -> str:
     if isinstance(value, tuple | list):
-        return "[" + ", ".join(_toml(v) for v in value) + "]"
+        return json.dumps(list(value))
     return {True: "true", False: "false"}.get(value, f"{value}") if isinstance(value, bool) else f"{value}"
 
 

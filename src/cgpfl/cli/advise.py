@@ -10,10 +10,11 @@ import typer
 
 from cgpfl.cli.app import BEGAN, Quiet, app
 from cgpfl.cli.options import DATA, experiment_options
-from cgpfl.cli.runs import Assignments, free_folder, nested
+from cgpfl.cli.runs import free_folder, nested
 from cgpfl.errors import CgpflError
 
 Data = Annotated[str, typer.Argument(help="A data set's name, a table (.csv, .parquet), an .npz or a folder.")]
+Assigned = Annotated[list[str] | None, typer.Option("--set", help="data.KEY=VALUE or model.KEY=VALUE; repeatable.")]
 
 
 @app.command()
@@ -24,7 +25,7 @@ def advise(
     folds: Annotated[int, typer.Option(help="Folds of each client's samples.")] = 5,
     rounds: Annotated[int, typer.Option(help="Rounds of every training.")] = 50,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    settings: Assignments = None,
+    settings: Assigned = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the page (default: runs/advice-DATA-SPLIT-n).")] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -41,12 +42,15 @@ def advise(
     from cgpfl.cli.terminal import progress
     from cgpfl.experiment.config import from_dict
 
+    for setting in settings or []:
+        if not setting.startswith(("data.", "model.")):
+            raise CgpflError(f"--set {setting}: must be data.KEY=VALUE or model.KEY=VALUE here")
     flags |= {"data": data, "rounds": rounds, "seed": seed}
     experiment = from_dict(nested(None, flags, None, ["local"], settings), "command line")
     folder = out or free_folder(experiment.data.source, experiment.data.chosen_split, "advice-")
     if folder.exists():
         raise CgpflError(f"--out {folder}: exists; name a folder that is not there")
-    plan = plan_of(experiment, folds, experiment.model.name)
+    plan = plan_of(experiment, folds)
     if not quiet:
         typer.echo(plan.words())
     with progress(BEGAN, quiet=quiet) as tell:

@@ -104,6 +104,9 @@ def data_inspect(
     from cgpfl.cli.runs import nested
     from cgpfl.experiment.config import from_dict
 
+    for setting in settings or []:
+        if not setting.startswith("data."):
+            raise CgpflError(f"--set {setting}: must be data.KEY=VALUE")
     experiment = from_dict(nested(None, {**flags, "data": data}, None, ["local"], settings), "command line")
     if out is not None and out.exists():
         raise CgpflError(f"--out {out}: exists; name a folder that is not there")

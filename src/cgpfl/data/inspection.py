@@ -65,7 +65,7 @@ def _repeated(data: FederatedData, table: Table) -> list[Finding]:
         found.append(
             Finding(
                 30 if few else 55,
-                f"{int(shared.sum()):,} samples are with more than one client (most: {named(data, first.tolist())}){why}",
+                f"{int(shared.sum()):,} samples are with several clients (most: {named(data, first.tolist())}){why}",
                 "check whether clients are one and the same, or rows were copied",
             )
         )

@@ -22,7 +22,7 @@ DOCS = ROOT / "docs"
 GUIDES = sorted((DOCS / "guides").glob("*.md"))
 PAGES = ["getting-started.md", "faq.md", "theory.md", "after-training.md", *(f"guides/{page.name}" for page in GUIDES)]
 BLOCK = re.compile(r"```(\w*)\n(.*?)```(?=(.{0,80}))", re.DOTALL)
-SHORT = {"run": ["--rounds", "12"], "compare": ["--rounds", "12"]}
+SHORT = {name: ["--rounds", "12"] for name in ("run", "compare", "advise")}
 
 
 def blocks(page):

@@ -52,3 +52,16 @@ def test_shares_of_labels():
     (first, *_) = [d for d in differences(federation(table), CONTEXTS) if d.what.startswith("label")]
     assert (first.what, first.share) == ("label well", True)
     assert "100 %" in first.words()
+
+
+def test_a_number_that_follows_otherwise():
+    """In the second context the target falls with age."""
+    table = frame()
+    sign = 1 - 2 * (table["ward"].str[-1].astype(int) % 2)
+    draw = np.random.default_rng(5)
+    table["age"], table["city"] = draw.normal(50, 10, len(table)), "Oslo"
+    table["outcome"] = sign * (table["age"] - 50) + draw.normal(0, 1, len(table))
+    first = differences(federation(table, task="regression"), CONTEXTS)[0]
+    assert first.what == "correlation of age and outcome"
+    assert first.here == pytest.approx(-first.elsewhere, abs=0.2)
+    assert abs(first.here) == pytest.approx(1, abs=0.2)

@@ -31,6 +31,8 @@ def test_contexts_are_recommended_and_explained(contexts):
         ({"alone": 0.95}, 8, "Train alone: each client on its own samples."),
         ({"one model": 0.9, "one model, tuned": 0.9}, 1, "Pool everything: one model for everybody."),
         ({"contexts + personal": 0.97}, 2, "2 contexts, and a model of its own for each client."),
+        ({}, 1, "One model for everybody, trained by CGPFL-Auto."),
+        ({"contexts + personal": 0.97}, 1, "One context, and a model of its own for each client."),
         ({"alone": 0.9, "one model": 0.9}, 1, "both do as well as the best"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What sets contexts apart: columns, labels, and columns of samples with one label, by standardised differences.
+"""What sets contexts apart: columns, labels, and how they go together, by standardised differences.
 
 The effect of a column on a context is the difference of its mean there and elsewhere, in standard deviations inside
 both (Cohen's d). Differences that the clients of a context do not share are left out: a t-test over clients must tell
@@ -67,6 +67,11 @@ def differences(data: FederatedData, assignment: np.ndarray) -> list[Difference]
         found += _between(int(k), x, owner, here, names, shares)
         if targets is not None:
             found += _between(int(k), targets, owner, here, labels, [data.task != "regression"] * len(labels))
+        if data.task == "regression" and targets is not None:
+            for j, label in enumerate(labels):
+                both = [f"correlation of {name} and {label}" for name in names]
+                products = _standard(x) * _standard(targets[:, [j]])
+                found += _between(int(k), products, owner, here, both, [False] * len(names))
         if data.task == "classification" and data.classes <= MOST_CLASSES:
             for c in range(data.classes):
                 own = data.y[rows] == c
@@ -74,6 +79,12 @@ def differences(data: FederatedData, assignment: np.ndarray) -> list[Difference]
     if data.task == "classification" and data.classes == 2:  # what one label gains the other loses
         found = [d for d in found if d.what != labels[0]]
     return sorted(found, key=lambda d: -abs(d.effect))
+
+
+def _standard(x: np.ndarray) -> np.ndarray:
+    """Columns ``[n, p]`` with mean 0 and deviation 1."""
+    spread = x.std(axis=0)
+    return (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
 
 
 def input_names(data: FederatedData) -> tuple[list[str], list[bool]]:

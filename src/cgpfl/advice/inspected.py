@@ -81,7 +81,7 @@ def inspect(data: Any) -> Inspection:
     Told are, by harm: columns that give the label away, test samples that are in training, rows that several clients
     hold, clients with one label, columns in other units, inputs not scaled, missing cells, ids, constant columns.
 
-    >>> print(cgpfl.inspect("patients.csv"))
+    >>> print(cgpfl.inspect({"source": "patients.csv", "client": "hospital", "label": "outcome"}))
     """
     found = data if isinstance(data, FederatedData) else _built(data)
     return Inspection(found, _facts(found), tuple(findings(found)))

@@ -42,7 +42,7 @@ def shown(advice: Advice, short: bool = False) -> Table:
     frame = advice.table
     strong = [[i, 0] for i, name in enumerate(frame["way"]) if name == advice.recommended]
     for row in frame.to_dict("records"):
-        test = "best" if row["way"] == advice.verdict.best else f"{row['p']:.3f}{' ≈' if row['tied'] else ''}"
+        test = "best" if row["way"] == advice.verdict.best else _p(row["p"]) + (" ≈" if row["tied"] else "")
         cells = [
             str(row["way"]),
             words.score(row["score"], task),
@@ -67,6 +67,10 @@ def shown(advice: Advice, short: bool = False) -> Table:
         "that most folds chose",
     ]
     return Table("", columns, rows, strong=strong, help=meaning)
+
+
+def _p(value: float) -> str:
+    return f"{value:.3f}" if value >= 0.001 else "< 0.001"
 
 
 def html(advice: Advice) -> str:

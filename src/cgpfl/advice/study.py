@@ -7,6 +7,7 @@ minibatches in a round and take one step on each.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -138,7 +139,12 @@ def study(
     """Run everything, choose rates on the inner runs, and keep what the outer runs with these rates scored."""
     size, count = len(folds.outer), folds.counts
     todo = batches(folds, model, rounds, seed)
-    done = {program: run_batch(batch, on_progress=on_progress) for program, batch in todo.items()}
+
+    def tell(p: Progress) -> None:
+        if on_progress is not None:
+            on_progress(dataclasses.replace(p, accuracy=None))  # a mean over rates and shares says nothing
+
+    done = {program: run_batch(batch, on_progress=tell) for program, batch in todo.items()}
     correct, rates, costs = {}, {}, {}
     picked: dict[str, np.ndarray] = {}
     for c in CANDIDATES:

@@ -46,12 +46,16 @@ def points(value: float, task: str) -> str:
 
 def headline(advice: Advice) -> str:
     """What to do."""
+    grouped = 1 < advice.k < len(advice.assignment)
+    groups = f"{advice.k} contexts" if grouped else "One context" if advice.k == 1 else "No contexts"
     return {
         "alone": "Train alone: each client on its own samples",
         "one model": "Pool everything: one model for everybody",
         "one model, tuned": "One model for everybody, which each client then tunes",
-        "contexts": f"{advice.k} contexts: clients that are alike share a model",
-        "contexts + personal": f"{advice.k} contexts, and a model of its own for each client",
+        "contexts": f"{groups}: clients that are alike share a model"
+        if grouped
+        else "One model for everybody, trained by CGPFL-Auto",
+        "contexts + personal": f"{groups}, and a model of its own for each client",
     }[advice.recommended]
 
 

@@ -74,6 +74,8 @@ RATED = {"local": ("rate",), "fedavg-ft": ("rate", "tune_rate"), "cgpfl-auto": (
 """The programs, and what in them the rate is."""
 FIXED: dict[str, dict[str, Any]] = {"cgpfl-auto": {"inner_steps": 1}}
 """What is not as usual: one step a minibatch, as the others take."""
+MANY, MOST = 64, 16
+"""Of more clients than the first, at most so many contexts are looked for: the search is most of the time then."""
 SHOWN = {"local": "alone", "fedavg-ft": "one model", "cgpfl-auto": "contexts"}
 """What progress calls the programs."""
 
@@ -118,10 +120,11 @@ def batches(folds: Folds, model: Any, rounds: int, seed: int) -> dict[str, Batch
     """The three programs: each rate on each fold, outer and inner; of local training smaller shares, too."""
     engine = {"rounds": rounds, "eval_every": rounds}
     found: dict[str, Batch] = {}
+    fixed = FIXED | ({"cgpfl-auto": {**FIXED["cgpfl-auto"], "most": MOST}} if folds.data.clients > MANY else {})
     for program, named in RATED.items():
         methods = [
             checked(
-                get_method(program, {**FIXED.get(program, {}), **dict.fromkeys(named, rate)}),
+                get_method(program, {**fixed.get(program, {}), **dict.fromkeys(named, rate)}),
                 folds.data,
                 Settings(rounds=rounds),
             )

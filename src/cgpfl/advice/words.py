@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cgpfl.advice.apart import LEAST, Difference
-from cgpfl.advice.study import CANDIDATES, RATES
+from cgpfl.advice.study import CANDIDATES, MANY, MOST, RATES
 from cgpfl.advice.weigh import FEW, LEVEL
 from cgpfl.data import FederatedData, Reading, make_data
 
@@ -190,6 +190,8 @@ def notes(advice: Advice, left_out: Sequence[str], folds: int, time: str) -> lis
     if len(set(advice.folds_k)) > 1:
         found = ", ".join(str(k) for k in advice.folds_k)
         lines.append(f"The folds do not agree on the number of contexts: {found}.")
+    if advice.k == MOST < len(advice.assignment) and len(advice.assignment) > MANY:
+        lines.append(f"At most {MOST} contexts were looked for: there may be more.")
     lost = [name for name, s in advice.verdict.score.items() if not np.isfinite(s)]
     if lost:
         lines.append(f"Diverged with every rate in some fold: {', '.join(lost)}.")

@@ -7,6 +7,7 @@ import cgpfl
 from cgpfl.advice.advice import concluded, prepare
 from cgpfl.advice.study import NAMES, study
 from cgpfl.cli import app
+from made_advice import advice
 
 ROUNDS, FOLDS = 12, 3
 
@@ -69,3 +70,15 @@ def test_mistakes_are_one_line_before_any_training(flags, said):
     assert isinstance(error, cgpfl.CgpflError)
     assert said in str(error)
     assert "\n" not in str(error)
+
+
+def test_the_command_says_what_it_will_take_and_what_was_found(tmp_path, monkeypatch):
+    monkeypatch.setattr("cgpfl.advice.advice.conclude", lambda plan, tell: advice())
+    flags = ["advise", "digits", "--split", "iid", "--clients", "10", "--out", str(tmp_path / "out")]
+    said = CliRunner().invoke(app, flags).stdout.splitlines()
+    assert said[0].startswith("10 clients, 5 folds, 120 short trainings: about ")
+    assert said[2] == "2 contexts: clients that are alike share a model."
+    assert max(map(len, said[:-1])) <= 80
+    assert (tmp_path / "out" / "advice.html").exists()
+    again = CliRunner().invoke(app, flags).exception
+    assert str(again).endswith("exists; name a folder that is not there")

@@ -140,8 +140,7 @@ class Plan:
         runs = sum(len(b.todo) for b in batches(self.folds, self.model, self.rounds, self.seed).values())
         minutes = max(self.seconds / 60, 0.5)
         about = f"{minutes:.0f}" if minutes >= 3 else f"{minutes:.1f}"
-        cost = f"about {about} minutes on two cores"
-        return f"{clients} clients, {folds} folds: {runs} short trainings in 3 programs; {cost}"
+        return f"{clients} clients, {folds} folds, {runs} short trainings: about {about} minutes on two cores"
 
 
 def prepare(data: Any, model: Any = "mlr", *, folds: int = FOLDS, rounds: int = ROUNDS, seed: int = 0) -> Plan:

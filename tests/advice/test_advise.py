@@ -82,3 +82,10 @@ def test_the_command_says_what_it_will_take_and_what_was_found(tmp_path, monkeyp
     assert (tmp_path / "out" / "advice.html").exists()
     again = CliRunner().invoke(app, flags).exception
     assert str(again).endswith("exists; name a folder that is not there")
+
+
+def test_what_it_may_take_grows_with_clients_and_rounds(plan):
+    small = plan.seconds
+    more = prepare(cgpfl.make_data("digits", "iid", clients=30, share=0.3), folds=FOLDS, rounds=ROUNDS).seconds
+    longer = prepare(plan.data, folds=FOLDS, rounds=10 * ROUNDS).seconds
+    assert 30 < small < min(more, longer)

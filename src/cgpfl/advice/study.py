@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from cgpfl.advice.folds import SHARES, Folds
-from cgpfl.algorithms import get_method
+from cgpfl.algorithms import CGPFLAuto, get_method
 from cgpfl.data import FederatedData
 from cgpfl.engine import Simulation
 from cgpfl.engine.settings import Settings
@@ -209,6 +209,8 @@ COMPILING = 45.0
 """Seconds that compiling the three programs takes on two slow cores, when it has never been done."""
 SPEED = 1.0e10
 """Floating-point operations a second that clients' steps reach on two cores."""
+SEARCH = 8e-6
+"""Seconds that looking for contexts takes for each pair of clients and each K (measured with 40 and 150 clients)."""
 
 
 def estimate(folds: Folds, model: Any, rounds: int) -> float:
@@ -216,5 +218,7 @@ def estimate(folds: Folds, model: Any, rounds: int) -> float:
     size = sum(int(np.prod(v.shape)) for v in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0))))
     sets = len(RATES) * len(folds.outer)
     steps = 10 * rounds * folds.data.clients
-    runs = sets * (4 + 2 + 2 * 4)  # CGPFL-Auto trains two models, and looks for contexts
-    return COMPILING + runs * steps * 6.0 * 20 * size / SPEED
+    runs = sets * (4 + 2 + 2 * 2)  # CGPFL-Auto trains two models
+    clients = folds.data.clients
+    most = min(clients, MOST if clients > MANY else CGPFLAuto().most)
+    return COMPILING + runs * steps * 6.0 * 20 * size / SPEED + 2 * sets * SEARCH * clients**2 * most

@@ -31,11 +31,13 @@ ALLOWED = {
     "experiment": {"algorithms", "contexts", "models", "data", "engine", "report", "rounds"},
     "paper": {"algorithms", "contexts", "models", "data", "engine", "experiment", "report"},
     "battery": {"algorithms", "models", "data", "engine", "experiment", "report"},
+    "advice": {"algorithms", "data", "engine", "experiment", "report"},
     "deploy": {"algorithms", "data", "engine", "experiment", "models", "rounds"},
     "inference": {"algorithms", "data", "engine", "experiment", "models"},
     "testing": {"algorithms", "models", "data", "engine", "experiment"},
     "trackers": {"experiment"},
     "cli": {
+        "advice",
         "algorithms",
         "battery",
         "data",

@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cgpfl.advice import Advice, Inspection, advise, inspect
     from cgpfl.algorithms import (
         APFL,
         CFL,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ROOMS = {
+    "advice": "Advice Inspection advise inspect",
     "algorithms": (
         "APFL CFL CGPFL CGPFLAuto DAPPER Ditto FLHC FedAvg FedAvgFT FedMD FedOpt FedPer FedProx HypCluster IFCA L2SGD "
         "L2SGDPlus Local MAPPER MOCHA PFedMe Parts PerFedAvg SCAFFOLD METHODS Algorithm Method Wrapper algorithm "
@@ -104,6 +106,7 @@ __all__ = [
     "MLR",
     "MOCHA",
     "SCAFFOLD",
+    "Advice",
     "Algorithm",
     "CGPFLAuto",
     "CgpflError",
@@ -118,6 +121,7 @@ __all__ = [
     "FedProx",
     "FederatedData",
     "HypCluster",
+    "Inspection",
     "L2SGDPlus",
     "LoRA",
     "Local",
@@ -131,6 +135,7 @@ __all__ = [
     "Result",
     "Transformer",
     "Wrapper",
+    "advise",
     "algorithm",
     "check_algorithm",
     "compare",
@@ -139,6 +144,7 @@ __all__ = [
     "get_method",
     "get_metric",
     "hyper",
+    "inspect",
     "load_model",
     "make_data",
     "personalize",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from cgpfl.cli.app import app
+from cgpfl.cli.app import Quiet, app
+from cgpfl.cli.options import DATA, experiment_options
+from cgpfl.errors import CgpflError
 
 data_app = typer.Typer(help="Data sets and splits.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
@@ -110,6 +114,42 @@ def data_get(
             else:
                 line = "here; nothing is fetched"
         typer.echo(f"{name}: {line}")
+
+
+@data_app.command("inspect")
+@partial(experiment_options, only=DATA)
+def data_inspect(
+    flags: dict[str, Any],
+    data: Annotated[str, typer.Argument(help="A data set's name, a table (.csv, .parquet), an .npz or a folder.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="data.KEY=VALUE, as of cgpfl run; repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for pictures and a page.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Look through a federation before training: what will hurt is said first.
+
+    Labels given away, test samples that are in training, rows that several clients hold, clients with one label, other
+    units, inputs not scaled, missing cells, ids, constant columns.
+
+    [dim]cgpfl data inspect patients.csv --client hospital --label outcome --out inspected[/dim]
+    """
+    from cgpfl.advice import inspect
+    from cgpfl.cli.runs import nested
+    from cgpfl.experiment.config import from_dict
+
+    for setting in settings or []:
+        if not setting.startswith("data."):
+            raise CgpflError(f"--set {setting}: must be data.KEY=VALUE")
+    experiment = from_dict(nested(None, {**flags, "data": data}, None, ["local"], settings), "command line")
+    if out is not None and out.exists():
+        raise CgpflError(f"--out {out}: exists; name a folder that is not there")
+    found = inspect(next(iter(experiment.data.federations([experiment.seed]).values())))
+    if not quiet:
+        typer.echo(str(found))
+    if out is not None:
+        page = found.save(out)
+        typer.echo(f"\npage: {page}")
 
 
 @app.command()

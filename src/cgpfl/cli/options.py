@@ -7,7 +7,7 @@ a test compares the two.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -90,11 +90,18 @@ def named(methods: list[str]) -> list[str]:
     return [name.strip() for given in methods for name in given.split(",")]
 
 
-def experiment_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command these options, but for those it has itself; what was given comes as its argument ``flags``."""
+DATA = ("client", "label", "task", "split", "clients")
+"""Options that say how data is read."""
+
+
+def experiment_options(command: Callable[..., None], only: Sequence[str] = tuple(OPTIONS)) -> Callable[..., None]:
+    """Give a command these options, but for those it has itself; what was given comes as its argument ``flags``.
+
+    ``only``: some of them.
+    """
     own = inspect.signature(command).parameters
     hints = get_type_hints(command, include_extras=True)
-    more = {name: kind for name, kind in OPTIONS.items() if name not in own}
+    more = {name: kind for name, kind in OPTIONS.items() if name in only and name not in own}
     named: list[inspect.Parameter] = []
     for name, parameter in own.items():
         if name != "flags":

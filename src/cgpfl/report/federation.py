@@ -15,7 +15,13 @@ MOST_CLIENTS, MOST_CLASSES = 60, 26
 """Up to so many, numbers are written out; more are drawn as a picture with a scale."""
 
 
-def draw_federation(counts: np.ndarray, title: str, path: Path, class_names: Sequence[str] | None = None) -> Path:
+def draw_federation(
+    counts: np.ndarray,
+    title: str,
+    path: Path,
+    class_names: Sequence[str] | None = None,
+    client_names: Sequence[str] = (),
+) -> Path:
     """Draw samples of each class at each client, ``counts [N, classes]``, as a map, and client sizes as bars.
 
     One row a client, in their order. The suffix of ``path`` says the format: .png, .svg or .pdf.
@@ -29,6 +35,8 @@ def draw_federation(counts: np.ndarray, title: str, path: Path, class_names: Seq
     picture = blank((max(wide, 1.4) + 3.0, max(tall, 0.7) + 1.3))
     cells, bars = picture.subplots(1, 2, sharey=True, width_ratios=(max(wide, 1.4), 2.2))
     image = class_map(cells, counts, names)
+    if client_names and _written_out(counts):
+        cells.set_yticks(range(clients), client_names, fontsize=7)
     if not _written_out(counts):
         scale = picture.colorbar(image, ax=[cells, bars], location="bottom", shrink=0.5, aspect=40, pad=0.02)
         scale.set_label("samples of a class at a client", size=9)

@@ -202,7 +202,7 @@ def test_a_model_of_ones_own(run, tmp_path):
     assert done.files == ("card.json", "model.safetensors")
     assert done.note == "no model.onnx: graphs are written for mlr, dnn, cnn, not for Functions"
     assert set(load_file(done.path / "model.safetensors")) == {"0", "1.b"}
-    with pytest.raises(CgpflError, match=r"Functions: none of mlr, dnn, cnn; in Python: load_model\("):
+    with pytest.raises(CgpflError, match=r"Functions: none of mlr, dnn, cnn, lora; in Python: load_model\("):
         load_model(done.path)
     mine = load_model(done.path, model=(init, forward))
     np.testing.assert_allclose(mine.logits(data.x[:4]), result.personal_model(0).logits(data.x[:4]))

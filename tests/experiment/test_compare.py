@@ -16,6 +16,7 @@ from cgpfl.experiment.compare import resume_comparison
 from cgpfl.experiment.records import Cost, Records
 from cgpfl.experiment.table import Runs, default_target, holm, paired_p, ranking, rounds_to
 from cgpfl.experiment.tune import candidates, space
+from cgpfl.hyperparameters import value_of
 
 SMALL = {"rounds": 6, "eval_every": 2}
 
@@ -161,7 +162,7 @@ def test_candidates_are_as_many_for_every_method_and_in_range():
         assert found[0] == method
         for other in found[1:]:
             for key, (low, high) in space(method).items():
-                assert low * 0.99 <= getattr(other, key) <= high * 1.01
+                assert low * 0.99 <= value_of(other, key) <= high * 1.01
         assert found == candidates(method, 6, lambda m: m)
 
 

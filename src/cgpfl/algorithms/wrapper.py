@@ -245,3 +245,10 @@ def known_of(method: Any, server: Any, ids: Array, samples: Array) -> Known:
     """What that rule may know of the clients at ``ids [N]``, with ``samples [N]``."""
     told = isinstance(method, Seamed) and method.sampler.by_loss
     return Known(ids, samples, server.losses[ids] if told else jnp.zeros(ids.shape[0]))
+
+
+def standing_alone() -> list[str]:
+    """Names of the methods that go around no other."""
+    from cgpfl.algorithms import METHODS  # which imports this
+
+    return [name for name, cls in METHODS.items() if not (isinstance(cls, type) and issubclass(cls, Wrapper))]

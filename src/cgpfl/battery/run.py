@@ -18,6 +18,7 @@ from typing import Any
 import jax
 
 from cgpfl.algorithms import METHODS
+from cgpfl.algorithms.wrapper import standing_alone
 from cgpfl.battery.cells import Cell, Outcome, Unit, batch_of, check, keep, load, units
 from cgpfl.battery.problems import QUICK, chosen
 from cgpfl.battery.processes import over_processes
@@ -88,13 +89,13 @@ def wishes_of(
 ) -> Wishes:
     """Checked wishes, completed; local training and FedAvg are always among the methods."""
     found = chosen(problems or (QUICK if quick else ()))
-    names = [m for m in METHODS if not quick or m in QUICK_METHODS]
+    names = [m for m in standing_alone() if not quick or m in QUICK_METHODS]
     if methods is not None:
         asked = [m.strip() for m in methods.split(",") if m.strip()]
         for name in asked:
             if name != "all":
                 METHODS.find(name)
-        names = [m for m in METHODS if "all" in asked or m in asked or m in ALWAYS]
+        names = [m for m in METHODS if ("all" in asked and m in standing_alone()) or m in asked or m in ALWAYS]
         names += [name for name in asked if ":" in name]
     seeds = (2 if quick else 5) if seeds is None else seeds
     rounds = (20 if quick else 150) if rounds is None else rounds

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cgpfl.algorithms import METHODS
-from cgpfl.algorithms.wrapper import unseamed
+from cgpfl.algorithms.wrapper import standing_alone, unseamed
 from cgpfl.engine.drive import interrupts
 from cgpfl.engine.together import Run
 from cgpfl.errors import CgpflError
@@ -81,11 +81,11 @@ def compare(
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """Method names, checked, with "all" replaced by all there are."""
+    """Method names, checked, with "all" replaced by all there are, but for those that go around another."""
     for name in names:
         if name != "all":
             METHODS.find(name)
-    return [n for name in names for n in (METHODS if name == "all" else [name])]
+    return [n for name in names for n in (standing_alone() if name == "all" else [name])]
 
 
 def from_config(values: dict[str, Any], where: str) -> tuple[Experiment, Comparing]:

@@ -251,4 +251,4 @@ def standing_alone() -> list[str]:
     """Names of the methods that go around no other."""
     from cgpfl.algorithms import METHODS  # which imports this
 
-    return [name for name, cls in METHODS.items() if not (isinstance(cls, type) and issubclass(cls, Wrapper))]
+    return [name for name, method in METHODS.items() if not isinstance(method, Wrapper)]

@@ -24,7 +24,7 @@ PAGES = ["getting-started.md", "faq.md", "theory.md", "after-training.md", *(f"g
 BLOCK = re.compile(r"```(\w*)\n(.*?)```(?=(.{0,80}))", re.DOTALL)
 NEEDS = {"guides/modules.md": ("torch", "equinox"), "guides/example-images.md": ("torch",)}
 """What a page is about and the tests do without: it runs where that is installed (make test-torch)."""
-SHORT = {name: ["--rounds", "12"] for name in ("run", "compare", "advise")}
+SHORT = {name: ["--rounds", "24"] for name in ("run", "compare", "advise")}
 
 
 def blocks(page):

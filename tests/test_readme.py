@@ -46,6 +46,9 @@ def test_commands_run(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 17, (120, 8, 8), dtype=np.uint8), rng.integers(0, 3, 120)
     np.savez("mine.npz", x=x, y=y, client=np.arange(120) % 6)
+    shops = rng.integers(0, 4, 160)
+    lines = [f"shop {i},{v:.1f},{2 * v + i:.1f}" for i, v in zip(shops, rng.normal(50, 9, 160), strict=True)]
+    Path("shops.csv").write_text("\n".join(["shop,visitors,sold", *lines]))
     Path("new").mkdir()
     np.savez("new/mine.npz", x=x[:40], y=y[:40])
     columns = ["label", *(f"p{i}" for i in range(64))]
@@ -63,7 +66,7 @@ def test_commands_run(tmp_path, monkeypatch):
             line = line.replace("runs/mine", str(max(Path("runs").glob("mine*"))))
         assert command(line).strip(), line
         ran.append(name)
-    assert len(ran) == 16
+    assert len(ran) == 19
 
 
 @pytest.mark.parametrize("file", ELSEWHERE.values())

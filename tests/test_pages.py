@@ -90,7 +90,7 @@ def test_what_is_to_be_installed_exists():
     assert {line.split()[1] for line in lines if line.startswith("make")} <= made
     assert {line.split()[0] for line in lines if line} == {"make", "pip"}
     named = {extra for text in texts for extra in re.findall(r"pip install '(?:cgpfl|\.)\[(\w+)\]'", text)}
-    assert named == {"report", "flax", "export", "deploy"}
+    assert named == {"report", "flax", "export", "deploy", "torch", "equinox"}
     assert named <= extras
 
 

@@ -44,7 +44,7 @@ def test_settings_reach_the_method_inside():
     assert method.method == Ditto(prox=3.0)
     assert parameters(method)["method"]["name"] == "ditto"
     assert replace(Doubled(), parameters(method)) == method
-    with pytest.raises(CgpflError, match=r"no hyper-parameter 'prx'; it has rate, local_rounds"):
+    with pytest.raises(CgpflError, match=r"no hyper-parameter 'prx'; did you mean prox\? it has rate, local_rounds"):
         replace(method, {"method.prx": 3})
     with pytest.raises(CgpflError, match=r"ditto.method: prox = -1.0: must be a number >= 0"):
         replace(method, {"method.prox": -1})

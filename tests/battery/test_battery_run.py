@@ -10,6 +10,7 @@ import pytest
 
 from cgpfl import cli
 from cgpfl.algorithms import METHODS
+from cgpfl.algorithms.wrapper import standing_alone
 from cgpfl.battery.cells import Cell, Unit, load, model_of, units
 from cgpfl.battery.problems import PROBLEMS, federation
 from cgpfl.battery.processes import shares
@@ -127,14 +128,14 @@ def test_ctrl_c_keeps_what_is_finished(made, tmp_path):
 
 def test_wishes():
     every = wishes_of()
-    assert (every.problems, every.methods) == (tuple(PROBLEMS), tuple(METHODS))
+    assert (every.problems, every.methods) == (tuple(PROBLEMS), tuple(standing_alone()))
     assert (every.seeds, every.rounds) == (5, 150)
     assert wishes_of(methods="ditto").methods == ("local", "fedavg", "ditto")  # these two always
     quick = wishes_of(quick=True)
     assert (quick.seeds, quick.rounds) == (2, 20)
     assert {"local", "fedavg"} < set(quick.methods) < set(METHODS)
     for wrong, message in (
-        ({"methods": "fedavgg"}, "no method 'fedavgg'; there are local, "),
+        ({"methods": "fedavgg"}, "no method 'fedavgg'; did you mean fedavg"),
         ({"problems": ["idd"]}, "no problem 'idd'"),
         ({"seeds": 0}, "seeds = 0: must be at least 1"),
         ({"rounds": 0}, "rounds = 0: must be at least 1"),

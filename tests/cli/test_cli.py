@@ -93,7 +93,10 @@ def test_default_folders_are_numbered_and_talk_as_asked(tmp_path):
         (["--set", "data.cleint=3"], "data: no setting 'cleint'; did you mean client? there are client, label"),
         (["--set", "rounds"], "must be key=value"),
         (["--set", "ifca.rate=1"], "no method 'ifca' in this run; it has local"),
-        (["--model", "resnett"], "no model 'resnett'; there are mlr, dnn, cnn, resnet, gru, transformer"),
+        (
+            ["--model", "resnett"],
+            "no model 'resnett'; did you mean resnet? there are mlr, dnn, cnn, resnet",
+        ),
         (["--set", "model.hidden=3"], "model mlr: no setting 'hidden'"),
         (["--split", "spiral"], "no split 'spiral'; there are rotation"),
         (["--data", "mnits"], "no data 'mnits'; did you mean mnist? there are digits"),

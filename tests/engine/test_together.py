@@ -135,7 +135,7 @@ def test_splits_of_one_set_hold_its_samples_once():
         for name, value in records.items():
             np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
         for name, part in (("correct", "test"), ("validation_correct", "validation")):
-            sums = [(cx[:, 0] + cy).sum() for cx, cy in (run.data.client(i, part) for i in range(3))]
+            sums = [(cx[:, 0] + cy).sum() for cx, cy in (run.data.inputs(i, part) for i in range(3))]
             np.testing.assert_allclose(records[name][-1], sums, rtol=1e-4)
     ends = np.asarray(states.clients["w"])
     assert all(np.abs(a - b).max() > 0.1 for i, a in enumerate(ends) for b in ends[:i])

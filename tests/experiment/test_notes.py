@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from cgpfl.cli.terminal import remarks
+from cgpfl.data import Form
 from cgpfl.experiment.folder import summarise
 from cgpfl.experiment.notes import against
 from cgpfl.experiment.result import Outcome
@@ -27,7 +28,7 @@ def outcome(name, correct, *, label=None, contexts=None, distance=None, diverged
     found = None if contexts is None else {"k": contexts, "alone": contexts == len(correct)}
     scores = {"pooled": float(np.nansum(correct) / N / len(correct))}
     summary = {"accuracy": scores, "contexts": found, "diverged": diverged, "notes": list(notes)}
-    data = SimpleNamespace(summary=lambda: {"clients": len(correct)})
+    data = SimpleNamespace(summary=lambda: {"clients": len(correct)}, form=lambda: Form((1,), 2))
     model = SimpleNamespace(settings=dict)
     return Outcome(label or name, name, 0, data, model, summary, pd.DataFrame(), clients, None)
 

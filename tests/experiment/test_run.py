@@ -211,7 +211,7 @@ def test_divergence_keeps_what_was_recorded():
         ({"participation": "half"}, "participation = 'half'"),
         ({"label": "../up"}, "label '../up'"),
         ({"clients_per_block": -2}, "clients_per_block = -2"),
-        ({"model": "resnet"}, "no model 'resnet'"),
+        ({"model": "resnett"}, "no model 'resnett'"),
     ],
 )
 def test_bad_settings(digits, settings, message):

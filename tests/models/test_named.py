@@ -9,6 +9,7 @@ from flax import linen
 from cgpfl.errors import CgpflError
 from cgpfl.models import GRU, ResNet, Transformer, as_model
 from cgpfl.models import layers as ours
+from cgpfl.objectives import NextToken
 
 RNG = np.random.default_rng(0)
 
@@ -125,7 +126,7 @@ def test_series_of_values(name):
     several = as_model(name, (6, 1), 2)
     params, x = one.init(jax.random.key(0)), normal(3, 6)
     np.testing.assert_array_equal(one.apply(params, x), several.apply(params, x[..., None]))
-    assert as_model(name, (6, 4), 2, per_step=True, l2=0.1).per_step
+    assert as_model(name, (6, 4), 2, objective=NextToken(), per_step=True, vocabulary=0, l2=0.1).per_step
 
 
 def test_a_large_vocabulary_is_read_by_places():

@@ -121,7 +121,7 @@ def _asked_values(experiment: Experiment, deploy: Deployment) -> dict[str, Any]:
     if model.name in MODELS:
         as_model(model.name, (2,), 2, **model.settings)
     stand_in: Any = SimpleNamespace(clients=deploy.clients)
-    made: Any = SimpleNamespace(settings=lambda: model.settings)
+    made: Any = SimpleNamespace(settings=lambda: model.settings, frozen=experiment.frozen)
     values = experiment.complete({experiment.seed: stand_in}, made)
     values["data"] = {k: v for k, v in values["data"].items() if k in vars(Reading())}
     values["deploy"] = {k: v for k, v in _plain(deploy).items() if k not in ("shape", "classes", "scale", "shift")}

@@ -12,8 +12,9 @@ from test_faults import happened, make_app
 from cgpfl.deploy.agreement import read_agreement
 from cgpfl.deploy.apps import errand
 from cgpfl.deploy.check import compare, together
+from cgpfl.deploy.lock import alone, has_server
 from cgpfl.deploy.node import load_node
-from cgpfl.deploy.server import RELEASED, alone, has_server, run_server
+from cgpfl.deploy.server import RELEASED, run_server
 from cgpfl.engine.flower.apps import client_app
 from cgpfl.engine.flower.worker import answer
 from cgpfl.errors import CgpflError, LostError

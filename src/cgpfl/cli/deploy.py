@@ -150,7 +150,8 @@ def run_(
     from cgpfl.cli.terminal import progress
     from cgpfl.deploy.agreement import EXPERIMENT, read_agreement
     from cgpfl.deploy.follow import follow, size
-    from cgpfl.deploy.server import RELEASED, has_server
+    from cgpfl.deploy.lock import has_server
+    from cgpfl.deploy.server import RELEASED
     from cgpfl.deploy.server import check as check_agreement
     from cgpfl.deploy.trial import patience, start_run
 

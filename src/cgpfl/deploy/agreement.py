@@ -45,6 +45,7 @@ class Deployment:
     repeats: int = hyper(2, "how often a round is repeated before the run stops", low=0)
     join: float = hyper(120.0, "seconds to wait for all nodes before the first round", low=0)
     largest: float = hyper(0.0, "largest norm of an upload; 0 = any", low=0)
+    orders: str = hyper("", "public key of the server's orders; its other half is keys/orders.key")
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from cgpfl.deploy.agreement import (
     check_names,
     read_agreement,
 )
+from cgpfl.deploy.secrets import ORDERS, make_orders, orders_of
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import Experiment, to_toml
 from cgpfl.files import write
@@ -70,6 +71,7 @@ def write_app(
         values = _asked_values(experiment, deploy)
     else:
         values = _values(experiment, deploy, form or Form(deploy.shape, deploy.classes, deploy.scale, deploy.shift))
+    values["deploy"]["orders"] = make_orders(folder / KEYS)
     own = own_modules({key: value for key, value in values.items() if key not in ("data", "deploy")})
     facts = {
         "host": host,
@@ -130,7 +132,7 @@ def _asked_values(experiment: Experiment, deploy: Deployment) -> dict[str, Any]:
 
 def _plain(deploy: Deployment) -> dict[str, Any]:
     found = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(deploy).items()}
-    return {k: v for k, v in found.items() if (k, v) not in (("names", []), ("form", "given"))}
+    return {k: v for k, v in found.items() if (k, v) not in (("names", []), ("form", "given"), ("orders", ""))}
 
 
 def write_trial_data(folder: Path, data: FederatedData) -> list[Path]:
@@ -168,6 +170,19 @@ def prepare_trial_data(folder: Path, experiment: Experiment, data: FederatedData
             f"for a trial put data of each client into {folder / TRIAL_DATA}/0, 1, ..."
         )
     write_trial_data(folder, data)
+
+
+def sign_orders(folder: Path) -> Path | None:
+    """See that an app has a key for orders → the file, where it is new."""
+    agreed, keys = read_agreement(folder / EXPERIMENT), folder / KEYS
+    if agreed.deploy.orders:
+        orders_of(keys, agreed.deploy.orders, str(folder / EXPERIMENT))
+        return None
+    text = (folder / EXPERIMENT).read_text(encoding="utf-8")
+    public = make_orders(keys)
+    head, section, rest = text.partition("[deploy]\n")
+    write(folder / EXPERIMENT, f'{head}{section}orders = "{public}"\n{rest}'.encode())
+    return keys / ORDERS
 
 
 def read_shape(text: str) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cgpfl.deploy.certificates import check_dates
+from cgpfl.deploy.secrets import FOLDER
 from cgpfl.errors import CgpflError
 
 QUIET = {
@@ -124,7 +125,8 @@ def superlink(keys: Path, home: Path, port: int) -> Process:
     command += ["--ssl-ca-certfile", str(keys / "ca.pem"), "--ssl-certfile", str(keys / "server.pem")]
     command += ["--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
     command += ["--database", str(home / "superlink.db"), "--disable-runtime-dependency-installation"]
-    return Process("superlink", command, home / "superlink.log", environment(home))
+    own = environment(home) | {FOLDER: str(keys.resolve())}
+    return Process("superlink", command, home / "superlink.log", own)
 
 
 def supernode(

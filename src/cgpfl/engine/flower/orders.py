@@ -15,6 +15,17 @@ class RefusedError(Exception):
     """What came over the wire is not what was asked for; the text says why."""
 
 
+SHORT = 200
+"""Characters of what a node says that reach a log."""
+
+
+def cleaned(text: Any, most: int = SHORT) -> str:
+    """What a node said as one short line: no control characters, no other lines; it goes to logs and terminals."""
+    words = " ".join(str(text)[: 8 * most].split())
+    line = "".join(c for c in words if c.isprintable())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
 @dataclass(frozen=True)
 class Order:
     """What the server asks of a client: rounds count from 0, -1 is none."""

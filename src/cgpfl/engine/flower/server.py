@@ -23,7 +23,7 @@ from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.drive import Traffic
 from cgpfl.engine.evaluate import evaluate_message, over_clients, pooled
 from cgpfl.engine.flower.checks import Answer, check_metrics, size_of
-from cgpfl.engine.flower.orders import Order, RefusedError, called
+from cgpfl.engine.flower.orders import Order, RefusedError, called, cleaned
 from cgpfl.engine.flower.wire import pack, unpack
 from cgpfl.engine.problem import (
     Arrays,
@@ -274,7 +274,7 @@ class Coordinator:
                     uploads[i] = unpack(answer.upload(self.upload_like), self.upload_like, self.rules.largest)
                 good[i] = answer
             except RefusedError as error:
-                refused[i] = str(error)
+                refused[i] = cleaned(error)
             except Exception as error:  # whatever one node sends, the others' round goes on
                 refused[i] = f"cannot be used ({type(error).__name__})"
         return good, uploads, refused

@@ -217,6 +217,7 @@ def _planned(
         federation = experiment.data.build(experiment.seed)
         form = federation.form(experiment.loss)
         facts = {"clients": federation.clients, "shape": form.shape, "classes": form.classes}
+        facts |= {"most": int(max(t.counts.max() for t in (federation.train, federation.test)))}
         facts |= {} if isinstance(form.scale, tuple) else {"scale": form.scale, "shift": form.shift}
         facts |= {"names": federation.names} if all(map(NAME.fullmatch, federation.names)) else {}
     facts |= {"names": list(names)} if names else {}

@@ -44,7 +44,10 @@ class Deployment:
     minimum: int = hyper(1, "answers without which a round is repeated", low=1)
     repeats: int = hyper(2, "how often a round is repeated before the run stops", low=0)
     join: float = hyper(120.0, "seconds to wait for all nodes before the first round", low=0)
-    largest: float = hyper(0.0, "largest norm of an upload; 0 = any", low=0)
+    largest: float | str = hyper(
+        "auto", "largest norm of an upload; 0 = any; auto = by the round's median", kind=float, low=0, words=("auto",)
+    )
+    most: int = hyper(0, "samples that a client may say it has; 0 = 10 times the clients' median", low=0)
     orders: str = hyper("", "public key of the server's orders; its other half is keys/orders.key")
 
 
@@ -175,7 +178,7 @@ def check_fits(experiment: Any, deploy: Deployment, where: str) -> None:
         raise CgpflError(
             f"{where}: precision = {experiment.precision!r}: is for simulations, nodes compute as JAX does"
         )
-    if deploy.largest > 0 and any(isinstance(rule, Encoder) for rule in experiment.outgoing):
+    if deploy.largest not in ("auto", 0.0) and any(isinstance(rule, Encoder) for rule in experiment.outgoing):
         raise CgpflError(f"{where}: deploy: largest: cannot be measured of quantised or sparse uploads")
     for label, method in experiment.methods().items():
         if getattr(method, "needs_public", False):

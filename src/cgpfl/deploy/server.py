@@ -19,7 +19,8 @@ from cgpfl.deploy.secrets import Ledger, keys_of, membership, orders_of
 from cgpfl.deploy.survey import ask_form, described
 from cgpfl.engine.flower.link import Link
 from cgpfl.engine.flower.orders import called, cleaned
-from cgpfl.engine.flower.server import Coordinator, RoundOutcome, Rules, ServerState
+from cgpfl.engine.flower.rules import RoundOutcome, Rules, ServerState
+from cgpfl.engine.flower.server import Coordinator
 from cgpfl.engine.round import State
 from cgpfl.errors import CgpflError
 from cgpfl.experiment import events as stream
@@ -31,7 +32,10 @@ from cgpfl.experiment.result import Result
 from cgpfl.experiment.run import fingerprint
 from cgpfl.files import save_arrays, write
 from cgpfl.metrics import measured
+from cgpfl.tree import nbytes
 
+SLACK = 1 << 20
+"""Bytes of an answer beside its upload's numbers: names, headers, measures."""
 LINE = 1000
 """Characters of a line for people."""
 RELEASED = "released.txt"
@@ -99,9 +103,11 @@ def _run_all(agreed: Agreement, grid: Any, folder: RunFolder, events: Events, ke
     opened = stream.opening(out.name, experiment, RemoteData.of(agreed), agreed.model(), agreed.values)
     for note in opened["notes"]:
         events.say(note)
+    counted: dict[int, tuple[int, int]] = {}
     with stream.told([stream.JsonLines(out / stream.EVENTS)], opened) as callbacks:
         results = [
-            _run(agreed, experiment, label, folder, link, events, callbacks, ledger) for label in experiment.methods()
+            _run(agreed, experiment, label, folder, link, events, callbacks, ledger, counted)
+            for label in experiment.methods()
         ]
         missing = [called(agreed.deploy.names, int(i)) for i in np.flatnonzero(results[-1].data.test.counts == 0)]
         if missing:
@@ -164,6 +170,7 @@ def _run(
     events: Events,
     callbacks: tuple[stream.Callback, ...],
     ledger: Ledger,
+    counted: dict[int, tuple[int, int]],
 ) -> Result:
     deploy, method = agreed.deploy, experiment.methods()[label]
     engine = experiment.engine()
@@ -177,10 +184,12 @@ def _run(
         eval_every=engine["eval_every"],
         participation=experiment.participation,
         metrics=measured(experiment.metrics, agreed.model().objective),
-        rules=Rules(deploy.deadline, deploy.minimum, deploy.repeats, deploy.largest),
+        rules=Rules(deploy.deadline, deploy.minimum, deploy.repeats, deploy.largest, deploy.most),
         tell=events.say,
         names=deploy.names,
+        counted=counted,
     )
+    link.most = nbytes(server.upload_like) + SLACK
     place, link.label = folder.method(label), label
     what = _made(agreed, experiment, method)
     state, records, before = _begin(server, place, ledger.token(label))

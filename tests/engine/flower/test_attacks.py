@@ -16,9 +16,11 @@ from test_rounds import ran
 
 from cgpfl.algorithms import get_method
 from cgpfl.engine.flower.apps import client_app
+from cgpfl.engine.flower.bounds import outliers
 from cgpfl.engine.flower.link import Link
 from cgpfl.engine.flower.orders import cleaned
 from cgpfl.engine.flower.pull import pulled
+from cgpfl.engine.flower.rules import Rules
 from cgpfl.engine.flower.seal import make_key, signer, summed, verifier
 
 BIG = 5 << 20
@@ -212,3 +214,73 @@ def test_names_that_nodes_choose_reach_no_terminal_as_they_are(four, model, tmp_
     assert any("which nobody asked for" in line or "has [2J" in line for line in told)
     assert any("has measured" in line for line in told)
     assert all(line.isprintable() and len(line) < 300 for line in told)
+
+
+def grown(answer, times):
+    """The answer with all numbers of its upload so many times as large."""
+    upload = {name: Array(a.numpy() * np.float32(times)) for name, a in answer.array_records["upload"].items()}
+    return RecordDict({**dict(answer.items()), "upload": ArrayRecord(upload)})
+
+
+def test_counts_are_bounded_by_the_cohorts_median(four, model, tmp_path):
+    """One client's word took nearly all the weight; and a count of tests made the pooled accuracy what it liked."""
+    boast = {
+        0: lambda order, answer: said(answer, samples=2 * 10**8),
+        2: lambda order, answer: said(answer, tests=10**7),
+    }
+    found = ran(get_method("fedavg"), four, model, tmp_path, behave=boast, rounds=1)
+    assert found.happened[0].answered == (1, 3)
+    why = found.happened[0].refused
+    middle = sorted([2 * 10**8, *four.train.counts[1:].tolist()])[1]
+    assert f"200000000 training samples, over 10 times the median of {middle}; where that is so, set" in why[0]
+    assert "10000000 test samples, over 10 times the median" in why[2]
+    assert found.state.samples[0] == found.state.tests[2] == 0
+    most = Rules(deadline=0.2, most=int(four.train.counts.max()) + 1)
+    more = {1: lambda order, answer: said(answer, samples=most.most + 1)}
+    found = ran(get_method("fedavg"), four, model, tmp_path, behave=more, rules=most, rounds=1)
+    assert found.happened[0].refused[1].endswith(f"samples, over the bound of {most.most} (deploy.most)")
+
+
+def test_a_count_stays_the_same_in_the_next_method(four, model, tmp_path):
+    method, counted = get_method("fedavg"), {1: (7, 9)}
+    found = ran(method, four, model, tmp_path, rounds=1, counted=counted)
+    assert found.happened[0].refused[1] == f"says it has {four.train.counts[1]} training samples, before 7"
+    assert counted[0] == (four.train.counts[0], four.test.counts[0])
+    assert counted[1] == (7, 9)
+
+
+def test_an_update_far_longer_than_the_others_is_refused(four, model, tmp_path):
+    """An upload of 100 times the size is finite and of the right form."""
+    found = ran(get_method("fedavg"), four, model, tmp_path, behave={2: lambda o, a: grown(a, 100)}, rounds=1)
+    assert found.happened[0].answered == (0, 1, 3)
+    assert "10 times the median of this round's" in found.happened[0].refused[2]
+    anything = Rules(deadline=0.2, largest=0.0)
+    found = ran(
+        get_method("fedavg"), four, model, tmp_path, behave={2: lambda o, a: grown(a, 100)}, rules=anything, rounds=1
+    )
+    assert found.happened[0].answered == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("each", "bad"),
+    [
+        ([(1, 5), (2, 5), (3, 5), (21, 5)], [3]),  # the lower median is 2
+        ([(1, 5), (2, 5), (3, 5), (20, 5)], []),
+        ([(0.01, 5), (0.01, 5), (0.01, 5), (4, 5)], []),  # comes late: less than a whole model
+        ([(0.01, 5), (0.01, 5), (0.01, 5), (6, 8)], [3]),
+        ([(1, 5), (50, 5)], []),  # of two nobody knows who is right
+        ([(0, 0), (0, 0), (0, 0), (9, 9)], []),
+    ],
+)
+def test_who_is_far_from_the_others(each, bad):
+    assert sorted(outliers(dict(enumerate(each)))) == bad
+
+
+def test_a_context_that_there_is_not_is_refused(four, model, tmp_path):
+    def far(order, answer):
+        upload = {n: Array(np.full_like(a.numpy(), 7) if n.endswith("choice") else a.numpy())
+                  for n, a in answer.array_records["upload"].items()}  # fmt: skip
+        return RecordDict({**dict(answer.items()), "upload": ArrayRecord(upload)})
+
+    found = ran(get_method("ifca", {"contexts": 2}), four, model, tmp_path, behave={3: far}, rounds=1)
+    assert found.happened[0].refused == {3: "chose context 7; there are 0..1"}

@@ -19,7 +19,7 @@ from cgpfl.deploy.agreement import Deployment, read_agreement
 from cgpfl.deploy.check import together
 from cgpfl.deploy.follow import events
 from cgpfl.deploy.layout import TRIAL_DATA, write_app, write_trial_data
-from cgpfl.deploy.processes import descendants
+from cgpfl.deploy.orphans import descendants
 from cgpfl.deploy.trial import trial
 from cgpfl.engine.reference import simulate_loop
 from cgpfl.errors import LostError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,6 +33,15 @@ TRIAL = {
 """What is tried without APP: a message to a node is dear, so there is more work in each; and little data a node."""
 
 
+@deploy_app.callback()
+def needed(context: typer.Context) -> None:
+    """Real nodes, over Flower: TLS, authentication, faults."""
+    from cgpfl.deploy.preflight import check_extras
+
+    if context.invoked_subcommand != "export-node" and "--help" not in sys.argv:
+        check_extras()
+
+
 @deploy_app.command()
 @experiment_options
 def init(
@@ -59,6 +69,9 @@ def init(
 
     [dim]cgpfl deploy init hospitals --label outcome --names charité,mitte,nord --host fl.example.org[/dim]
     """
+    from cgpfl.deploy.preflight import check_address
+
+    check_address(host, port)
     called = [] if names is None else [name.strip() for name in names.split(",")]
     if called and nodes not in (None, len(called)):
         raise CgpflError(f"--nodes {nodes}: there are {len(called)} --names")

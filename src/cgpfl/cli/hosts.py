@@ -38,7 +38,8 @@ def superlink(
     import os
 
     from cgpfl.deploy.layout import KEYS
-    from cgpfl.deploy.processes import check_port, connect
+    from cgpfl.deploy.preflight import check_port
+    from cgpfl.deploy.processes import connect
     from cgpfl.deploy.processes import superlink as make
 
     place = folder.resolve()
@@ -92,17 +93,16 @@ def node(
     """Run the SuperNode of one client, until it is stopped."""
     import os
 
-    from cgpfl.data.local import files_of
-    from cgpfl.deploy.processes import check_key, check_port, check_server, supernode
+    from cgpfl.deploy.preflight import check_data, check_key, check_port, check_server
+    from cgpfl.deploy.processes import own_folder, supernode
 
     place = state.resolve()
-    for path in files_of(data):
-        if path is not None and not path.exists():
-            raise CgpflError(f"--data {path}: no such file or folder")
+    check_data(data)
     check_key(key)
     check_port(port)
     if trouble := check_server(server, ca):
         say(trouble)
+    own_folder(place)
     process = supernode(
         client=client, server=server, ca=ca, key=key, data=data, state=place / "states", home=place / "flwr", port=port
     )

@@ -135,12 +135,17 @@ def read_agreement(path: Path) -> Agreement:
         check_asked(found.reading, f"{path}: data")
     elif 0 in deploy.shape:
         raise CgpflError(f"{path}: deploy: shape must be the shape of one input, such as [28, 28]")
-    elif found.given is None and deploy.classes < 2:
-        raise CgpflError(f"{path}: deploy: classes = {deploy.classes}: must be an integer >= 2")
     check_names(deploy, f"{path}: deploy")
-    if deploy.minimum > deploy.clients:
-        raise CgpflError(f"{path}: deploy: minimum = {deploy.minimum}: there are only {deploy.clients} clients")
+    check_bounds(deploy, f"{path}: deploy", found.given is not None)
     return found
+
+
+def check_bounds(deploy: Deployment, where: str, given: bool = False) -> None:
+    """What no federation can have; ``given``: its form says more than shape and classes."""
+    if deploy.form != ASKED and not given and deploy.classes < 2:
+        raise CgpflError(f"{where}: classes = {deploy.classes}: must be an integer >= 2")
+    if deploy.minimum > deploy.clients:
+        raise CgpflError(f"{where}: minimum = {deploy.minimum}: there are only {deploy.clients} clients")
 
 
 def check_asked(reading: Reading, where: str) -> None:

@@ -21,6 +21,7 @@ from cgpfl.deploy.agreement import (
     FORM,
     Deployment,
     check_asked,
+    check_bounds,
     check_fits,
     check_names,
     read_agreement,
@@ -64,14 +65,13 @@ def write_app(
     check_fits(experiment, deploy, str(folder))
     if folder.exists() and any(folder.iterdir()):
         raise CgpflError(f"{folder}: exists already and is not empty; choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
     check_names(deploy, str(folder))
+    check_bounds(deploy, str(folder), form is not None)
     if deploy.form == ASKED:
         check_asked(experiment.data, str(folder))
         values = _asked_values(experiment, deploy)
     else:
         values = _values(experiment, deploy, form or Form(deploy.shape, deploy.classes, deploy.scale, deploy.shift))
-    values["deploy"]["orders"] = make_orders(folder / KEYS)
     own = own_modules({key: value for key, value in values.items() if key not in ("data", "deploy")})
     facts = {
         "host": host,
@@ -79,6 +79,8 @@ def write_app(
         "inner": port + 1,
         "clients": deploy.clients,
         "last": deploy.clients - 1,
+        "connections": 32 + 16 * deploy.clients,
+        "rate": 20 + 20 * deploy.clients,
         "folder": folder.resolve(),
         "program": Path(sys.executable).parent / "cgpfl",
         "files": '", "'.join(
@@ -86,9 +88,11 @@ def write_app(
         ),
     }
     for name in ("folder", "program"):
-        if any(c in str(facts[name]) for c in '"\\%\n'):
-            raise CgpflError(f"{facts[name]}: may have no quotes, backslashes or %, for nginx and systemd")
-    (folder / ".flwr").mkdir()
+        if any(c in str(facts[name]) for c in "\"'`$\\%\n"):
+            raise CgpflError(f"{facts[name]}: may have no quotes, $, % or backslashes, for nginx, systemd and shells")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".flwr").mkdir(mode=0o700)
+    values["deploy"]["orders"] = make_orders(folder / KEYS)
     for name in TEMPLATES:
         text = (
             resources.files("cgpfl.deploy").joinpath("templates", name.replace(".gitignore", "gitignore")).read_text()

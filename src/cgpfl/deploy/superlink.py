@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 from cgpfl.deploy import gate
+from cgpfl.deploy.orphans import end_with_parent
 
 PATIENCE = 25_000
 """Milliseconds that a connection waits for the database: less than the 30 seconds after which a request is given up."""
@@ -32,6 +33,7 @@ def main() -> None:
     from flwr.superlink import cli
 
     os.umask(0o077)
+    end_with_parent()
     patient()
     gate.install()
     cli.flower_superlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping
 from io import BytesIO
@@ -11,6 +12,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from cgpfl.engine.flower.orders import trouble
 from cgpfl.engine.flower.seal import SIGNATURE, Verify, summed
 from cgpfl.errors import CgpflError
 
@@ -62,12 +64,14 @@ def _do(work: Work, message: Message, context: Context, verify: Callable[[], Ver
         facts, upload = work(context, order, arrays)
     except Exception as error:
         known = isinstance(error, CgpflError)
-        facts, upload = {"private": str(error) if known else f"{type(error).__name__}: {error}"}, {}
+        private = str(error) if known else f"{type(error).__name__}: {error}"
+        facts, upload = {"private": private, "problem": trouble(error)}, {}
     said: dict[str, Any] = {"train": order["train"], "samples": 0, "tests": 0, "anew": False, "told": "", "problem": ""}
     if private := facts.pop("private", ""):
         # What a node finds wrong with its own files is nobody else's business.
-        print(f"cgpfl: {private}", file=sys.stderr, flush=True)
-        facts["problem"] = "its node cannot take part; its log says why"
+        with contextlib.suppress(OSError):  # the log's disk may be the full one
+            print(f"cgpfl: {private}", file=sys.stderr, flush=True)
+        facts["problem"] = facts.get("problem") or "its node cannot take part; its log says why"
     metrics = MetricRecord(facts.pop("metrics", {}))
     told = ConfigRecord({**said, **facts, "nonce": str(order.get("nonce", ""))})
     return Message(RecordDict({"said": told, "metrics": metrics, "upload": to_record(upload)}), reply_to=message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -24,6 +25,12 @@ def cleaned(text: Any, most: int = SHORT) -> str:
     words = " ".join(str(text)[: 8 * most].split())
     line = "".join(c for c in words if c.isprintable())
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def trouble(error: BaseException) -> str:
+    """What the server may know of a node's error, beside that there is one: nothing but a full disk."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "its disk is full" if full else ""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Flower's own SuperLink application with our gate in front: what a known node, a stranger and a local user may not."""
 
 import base64
+import datetime
 import hashlib
 import os
 import socket
@@ -87,10 +88,12 @@ def test_what_is_others_is_not_deleted(door):
     assert "no message to this node" in found.text
 
 
-@pytest.mark.parametrize(("who", "status"), [("stranger", 401), ("nobody", 401), ("node", 413)])
+@pytest.mark.parametrize(("who", "status"), [("stranger", 412), ("nobody", 401), ("late", 401), ("node", 413)])
 def test_no_byte_of_a_body_is_read_before_the_key(door, who, status):
     client, _, keys, (me, _other) = door
-    headers = {"nobody": {}, "stranger": signed(keys[2]), "node": signed(keys[0])}[who]
+    headers = {"nobody": {}, "stranger": signed(keys[2]), "node": signed(keys[0])}
+    headers["late"] = signed(keys[0]) | {"flwr-timestamp": (now() + datetime.timedelta(seconds=12)).isoformat()}
+    headers = headers[who]
     read = []
 
     def body():

@@ -20,6 +20,7 @@ from cgpfl.deploy.layout import KEYS, sign_orders
 from cgpfl.deploy.orphans import PARENT, descendants
 from cgpfl.deploy.processes import superlink, supernode
 from cgpfl.deploy.secrets import MEMBERS, ORDERS, Ledger, bind, members, membership, orders_of
+from cgpfl.deploy.supernode import refusal
 from cgpfl.engine.flower.worker import answer
 from cgpfl.errors import CgpflError
 from helpers import cgpfl
@@ -39,10 +40,10 @@ def mode(path):
 def test_secrets_are_for_one_user(app, tmp_path, monkeypatch):
     assert mode(app / KEYS) == mode(app / ".flwr") == 0o700
     assert mode(app / KEYS / ORDERS) == 0o600
-    Ledger(tmp_path).note("fedavg", "secret", {0: 5})
+    Ledger(tmp_path).note("fedavg", "secret")
     assert mode(tmp_path / "server.json") == 0o600
     again = Ledger(tmp_path)
-    assert (again.token("fedavg"), again.token("other"), again.claims) == ("secret", None, {0: 5})
+    assert (again.token("fedavg"), again.token("other")) == ("secret", None)
     home = tmp_path / "home"
     home.mkdir(mode=0o755)
     made = superlink(app / KEYS, home, 1)
@@ -155,6 +156,12 @@ def test_clocks(capsys):
         preflight.check_clock(12, "s")
     with pytest.raises(CgpflError, match="clock is 400 s behind"):
         preflight.check_clock(-400, "s")
+
+
+def test_a_node_says_why_it_is_refused():
+    assert "does not know this node's key" in refusal(412, "")
+    assert "it is Mon, 01 Jan 2024 00:00:00 GMT there" in refusal(401, "Mon, 01 Jan 2024 00:00:00 GMT")
+    assert refusal(500, "") == ""
 
 
 def test_a_nodes_data_is_read_before_it_connects(tmp_path):

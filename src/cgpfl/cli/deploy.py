@@ -152,9 +152,6 @@ def up(
 def run_(
     folder: App,
     out: Annotated[Path, typer.Option(help="Run folder; a run that stopped there goes on.")],
-    release: Annotated[
-        list[str] | None, typer.Option(help="A client whose node is another from now on (a new key); repeatable.")
-    ] = None,
 ) -> None:
     """Start a run on the running SuperLink, or go on with a stopped one, and follow it to its end.
 
@@ -164,20 +161,15 @@ def run_(
     from cgpfl.deploy.agreement import EXPERIMENT, read_agreement
     from cgpfl.deploy.follow import follow, size
     from cgpfl.deploy.lock import has_server
-    from cgpfl.deploy.server import RELEASED
     from cgpfl.deploy.server import check as check_agreement
     from cgpfl.deploy.trial import patience, start_run
 
     agreed = read_agreement(folder / EXPERIMENT)
     check_agreement(agreed)
-    released = [agreed.client(who) for who in release or []]
     since = size(out)
     if has_server(out):
         say(f"{out} is being served; following")
     else:
-        if released:
-            out.mkdir(parents=True, exist_ok=True)
-            (out / RELEASED).write_text("\n".join(map(str, released)) + "\n")
         start_run(folder.resolve(), folder.resolve() / ".flwr", out)
     try:
         with progress() as tell:

@@ -21,6 +21,8 @@ from typing import Any
 
 FLEET = "/v1/fleet/"
 OPEN = ("/health",)
+UNKNOWN = 412
+"""To a key that nobody registered, as Flower's own: at a 401 a node ends without a word."""
 SERVER = 1
 """The number that messages have for the server."""
 LARGEST = 16 << 20
@@ -80,8 +82,8 @@ class Gate:
                 await self.app(scope, receive, send)
             else:
                 await _answer(send, 403, b"for the SuperLink's own user")
-        elif not await _known(scope):
-            await _answer(send, 401, b"not a node of this federation")
+        elif status := await _refusal(scope):
+            await _answer(send, status, b"not a node of this federation, or at another time")
         elif int(_header(scope, b"content-length") or self.largest + 1) > self.largest:
             await _answer(send, 413, b"larger than a node's request may be")
         else:
@@ -99,14 +101,14 @@ def _header(scope: Scope, name: bytes) -> str:
     return found[0].decode("latin-1") if len(found) == 1 else ""
 
 
-async def _known(scope: Scope) -> bool:
-    """Whether the headers are signed, just now, with a key that the SuperLink knows."""
+async def _refusal(scope: Scope) -> int:
+    """0 where the headers are signed, just now, with a key that the SuperLink knows; else the status of the answer."""
     from starlette.concurrency import run_in_threadpool
 
-    return await run_in_threadpool(_is_known, scope)
+    return await run_in_threadpool(_refused, scope)
 
 
-def _is_known(scope: Scope) -> bool:
+def _refused(scope: Scope) -> int:
     from flwr.proto.fleet_pb2 import ActivateNodeRequest
     from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
     from flwr.superlink.dependencies.linkstate import get_linkstate
@@ -119,9 +121,9 @@ def _is_known(scope: Scope) -> bool:
         # Flower's own check, of a request that says nothing but the key in its header.
         request = Request({**scope, "state": {"protobuf_request": ActivateNodeRequest(public_key=key)}})
         authenticate_node(request)
-        return get_linkstate(request).get_node_id_by_public_key(key) is not None
     except (HTTPException, ValueError):
-        return False
+        return 401
+    return 0 if get_linkstate(request).get_node_id_by_public_key(key) is not None else UNKNOWN
 
 
 def is_ours(client: Any, server: Any) -> bool:

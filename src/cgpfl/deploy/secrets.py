@@ -1,4 +1,4 @@
-"""What the server keeps to itself: its key for orders, which key is which client's, names of runs on nodes.
+"""What the server keeps to itself: its key for orders, which key is which client's, names of runs.
 
 Files of one user alone (mode 600): ``keys/orders.key`` and ``keys/members.json``, ``server.json`` in a run folder.
 """
@@ -120,25 +120,18 @@ def membership(grid: Grid, keys: Path) -> Callable[[int], int | None] | None:
 
 
 class Ledger:
-    """What a run's server must know again when it goes on, and nobody else need: names of the run, and who was who."""
+    """What a run's server must know again when it goes on, and nobody else need: what its methods' runs are called."""
 
     def __init__(self, out: Path) -> None:
         self._file = out / LEDGER
-        self._known: dict[str, Any] = json.loads(self._file.read_text()) if self._file.exists() else {}
-
-    @property
-    def claims(self) -> dict[int, int]:
-        """Client → node."""
-        return {int(client): int(node) for client, node in self._known.get("claims", {}).items()}
+        self._tokens: dict[str, str] = json.loads(self._file.read_text()) if self._file.exists() else {}
 
     def token(self, label: str) -> str | None:
         """What a method's run is called on nodes."""
-        return self._known.get("tokens", {}).get(label)
+        return self._tokens.get(label)
 
-    def note(self, label: str, token: str, claims: dict[int, int]) -> None:
+    def note(self, label: str, token: str) -> None:
         """Written before a round is saved: a checkpoint without its name would be of no use."""
-        tokens = {**self._known.get("tokens", {}), label: token}
-        now = {"tokens": tokens, "claims": {str(client): str(node) for client, node in sorted(claims.items())}}
-        if now != self._known:
-            write_secret(self._file, json.dumps(now).encode())
-            self._known = now
+        if self._tokens.get(label) != token:
+            self._tokens = {**self._tokens, label: token}
+            write_secret(self._file, json.dumps(self._tokens).encode())

@@ -38,8 +38,6 @@ SLACK = 1 << 20
 """Bytes of an answer beside its upload's numbers: names, headers, measures."""
 LINE = 1000
 """Characters of a line for people."""
-RELEASED = "released.txt"
-"""Clients whose nodes may be others from now on."""
 
 
 class Events:
@@ -89,9 +87,7 @@ def _run_all(agreed: Agreement, grid: Any, folder: RunFolder, events: Events, ke
                 folder.method(label).path, folder.method(label).facts()["run"], _made(agreed, experiment, method)
             )
     _note(agreed, out)
-    claims = {} if member else _claims(ledger, out)
-    link = Link(grid, agreed.deploy.clients, claims, events.say, agreed.deploy.names, sign, member)
-    (out / RELEASED).unlink(missing_ok=True)
+    link = Link(grid, agreed.deploy.clients, events.say, agreed.deploy.names, sign, member)
     there = link.wait(agreed.deploy.join, agreed.deploy.minimum)
     events.say(f"{len(there)} of {agreed.deploy.clients} nodes are here")
     if agreed.asks:
@@ -154,13 +150,6 @@ def check(agreed: Agreement) -> Experiment:
     return experiment
 
 
-def _claims(ledger: Ledger, out: Path) -> dict[int, int]:
-    """Which node was which client, without clients that were released."""
-    note = out / RELEASED
-    released = {int(line) for line in note.read_text().split()} if note.exists() else set()
-    return {client: node for client, node in ledger.claims.items() if client not in released}
-
-
 def _run(
     agreed: Agreement,
     experiment: Experiment,
@@ -211,7 +200,7 @@ def _run(
                 "tests": state.tests.tolist(),
             },
         }
-        ledger.note(label, state.token, link.claims)
+        ledger.note(label, state.token)
         save_arrays(folder.path / "federation.safetensors", {"test": state.tests}, {})  # for who looks meanwhile
         new = Records(records.rounds[saved:], {k: v[saved:] for k, v in records.values.items()})
         place.save(_whole(state), facts, new)

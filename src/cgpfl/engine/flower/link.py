@@ -68,7 +68,7 @@ class Link:
     """The nodes of a Flower run, by client id.
 
     Each node is asked once which client it is. ``member`` says which client a node's key is registered for: a node that
-    says it is another is refused. Without it, the first node that claims a client keeps it; ``claims`` are those known.
+    says it is another is refused. Without it, the first node that claims a client keeps it.
     Every order is signed by ``sign`` and carries a nonce, without which an answer is none.
     """
 
@@ -76,7 +76,6 @@ class Link:
         self,
         grid: Grid,
         clients: int,
-        claims: Mapping[int, int] | None = None,
         tell: Callable[[str], None] = lambda line: None,
         names: Sequence[str] = (),
         sign: Sign | None = None,
@@ -86,7 +85,7 @@ class Link:
         self.most = MOST
         """Bytes that an answer may have."""
         self.grid, self.clients, self.tell, self.names = grid, clients, tell, tuple(names)
-        self.claims = dict(claims or {})
+        self.claims: dict[int, int] = {}
         """Client id → node id."""
         self.label = ""
         """Which method orders are of."""
@@ -265,7 +264,7 @@ class Link:
             whose = "no client" if bound is None else self.called(bound)
             self.tell(f"a node whose key is registered for {whose} says it is {self.called(client)}; refused")
             self._refused.add(node)
-        elif client in self.claims:
+        elif client in self.claims and self.member is None:  # of those that are registered, a new key is the client's
             self.tell(f"a second node says it is {self.called(client)}; refused")
             self._refused.add(node)
         else:

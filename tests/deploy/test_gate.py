@@ -14,6 +14,7 @@ from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore import constant
+from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.date import now
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
@@ -41,7 +42,18 @@ def door(monkeypatch, tmp_path):
     app.state.enable_supernode_auth = True
     keys = [ec.generate_private_key(ec.SECP384R1()) for _ in range(3)]
     nodes = [state.create_node("me", "me", public_key_to_bytes(k.public_key()), 30) for k in keys[:2]]
+    for node in nodes:
+        assert state.activate_node(node, 30)
     return TestClient(app, client=("127.0.0.1", 9)), state, keys, nodes
+
+
+def a_run(state):
+    """A run that goes on."""
+    run = state.create_run(None, None, None, {}, NOOP_FEDERATION_ID, None, "me", TaskType.SERVER_APP)
+    (task,) = state.get_tasks(run_ids=[run])
+    state.claim_task(task.task_id)
+    state.activate_task(task.task_id)
+    return run
 
 
 def signed(key, **more):
@@ -58,26 +70,37 @@ def signed(key, **more):
 
 def test_a_known_node_posts_its_own_answers_and_nothing_else(door):
     """Flower looks at who asks, and stored whatever the message said: orders to others, answers of others."""
-    client, _, keys, (me, other) = door
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, me, 1
+    client, state, keys, (me, other) = door
+    run = a_run(state)
+
+    def made(source, to, reply_to=""):
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run, source, 1
+        message = Message(RecordDict({"order": ConfigRecord({"a": 1})}), dst_node_id=to, message_type="train", ttl=60)
+        message.metadata.__dict__["_reply_to_message_id"] = reply_to
+        message.metadata.__dict__["_message_id"] = message.object_id
+        return message
 
     def push(source, to, reply_to):
-        message = Message(RecordDict({"order": ConfigRecord({"a": 1})}), dst_node_id=to, message_type="train")
-        message.metadata.__dict__["_message_id"] = message.object_id
+        message = made(source, to, reply_to)
         proto, tree = message_to_proto(message), get_object_tree(message)
-        proto.metadata.src_node_id, proto.metadata.reply_to_message_id = source, reply_to
         sent = PushMessagesRequest(node=Node(node_id=me), messages_list=[proto], message_object_trees=[tree])
         return client.post("/v1/fleet/push-messages", content=sent.SerializeToString(), headers=signed(keys[0]))
 
+    orders = {node: state.store_message_ins(made(SERVER, node)) for node in (me, other)}
+    for node in (me, other):
+        assert len(state.get_message_ins(node_id=node, limit=None)) == 1  # they have got them
     for why, forged in {
-        "a message of another node": (other, SERVER, "f" * 64),
+        "a message of another node": (other, SERVER, orders[other]),
         "no answer to an order": (me, other, ""),
     }.items():
         found = push(*forged)
         assert found.status_code == 403
         assert why in found.text
     assert push(SERVER, other, "").status_code == 403
-    assert push(me, SERVER, "f" * 64).status_code not in (401, 403, 413)  # comes to Flower, which knows no such run
+    assert state.get_message_ins(node_id=other, limit=None) == []
+    assert push(me, SERVER, orders[me]).status_code == 200
+    answers = state.get_message_res({*orders.values()}, run)
+    assert [(m.metadata.src_node_id, m.metadata.reply_to_message_id) for m in answers] == [(me, orders[me])]
 
 
 def test_what_is_others_is_not_deleted(door):

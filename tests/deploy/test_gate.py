@@ -5,6 +5,8 @@ import datetime
 import hashlib
 import os
 import socket
+import subprocess
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -156,3 +158,29 @@ def test_control_and_runtime_are_for_one_user(door, monkeypatch):
         monkeypatch.setattr(os, "getuid", lambda: 12345)  # the same connection, seen by another user's SuperLink
         assert gate.is_ours(*ends) is (os.geteuid() == 0)
     assert not gate.is_ours(("127.0.0.1", 1), ("127.0.0.1", 2))
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not Path("/usr/bin/python3").exists(), reason="only root can be somebody else")
+def test_another_users_connection_is_not_ours():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        connect = f"import socket; s = socket.create_connection({server.getsockname()!r}); input()"
+        other = subprocess.Popen(["/usr/bin/python3", "-c", connect], stdin=subprocess.PIPE, user=65534, cwd="/")
+        try:
+            accepted, ends = server.accept()
+            assert not gate.is_ours(ends, server.getsockname())
+            accepted.close()
+        finally:
+            other.kill()
+            other.wait()
+
+
+def test_a_connection_that_was_closed_is_not_roots():
+    """The system says 0 of it: who asks and closes at once would have been root."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        own = socket.create_connection(server.getsockname())
+        ends = own.getsockname(), server.getsockname()
+        accepted, _ = server.accept()
+        own.close()
+        assert not gate.is_ours(*ends)
+        accepted.close()

@@ -30,6 +30,8 @@ LARGEST = 16 << 20
 PEOPLE = ("/proc/net/tcp", "/proc/net/tcp6")
 """Where Linux says whose connections are."""
 
+ESTABLISHED = "01"
+
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -143,7 +145,8 @@ def is_ours(client: Any, server: Any) -> bool:
         for line in Path(file).read_text().splitlines()[1:]:
             fields = line.split()
             if f"{fields[1]} {fields[2]}" == wanted:
-                return int(fields[7]) in (os.getuid(), 0)
+                # One that its user has closed is nobody's, which the system writes as 0: that is not root.
+                return fields[3] == ESTABLISHED and int(fields[7]) in (os.getuid(), 0)
     return False
 
 

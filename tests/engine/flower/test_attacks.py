@@ -1,6 +1,7 @@
 """What a registered node that is not honest may try, each on messages of Flower's, in this process."""
 
 import io
+import time
 
 import numpy as np
 import pytest
@@ -172,6 +173,24 @@ def test_sizes_are_looked_at_before_an_array_is_put_together():
     grid = flower({"a": (11, wide)})
     assert "parts" in pulled(grid, ["a"])[0].why
     assert grid._client.pulled == 0
+
+
+def test_pieces_that_never_come_keep_nobody_waiting():
+    grid = flower({"a": (11, reply(RecordDict({"x": ConfigRecord({"y": 1})}))), "b": (12, reply(RecordDict({})))})
+    missing = grid._client.replies[0][1].children[0].object_id
+    whole = grid._client.PullObject
+
+    def slow(request):
+        if request.object_id == missing:
+            return PullObjectResponse(object_found=True, object_available=False)
+        return whole(request)
+
+    grid._client.PullObject = slow
+    began = time.monotonic()
+    found = {p.to: p for p in pulled(grid, ["a", "b"], seconds=0.2)}
+    assert found["a"].why == "cannot be read: ObjectPullError"
+    assert found["b"].why == ""
+    assert time.monotonic() - began < 10  # Flower's own patience is minutes
 
 
 def test_any_answer_can_be_refused(four, model, tmp_path):

@@ -130,7 +130,7 @@ class Link:
         while waiting and time.monotonic() - began < deadline:
             time.sleep(pause)
             pause = min(2 * pause, POLL[1])
-            for reply in self._pull(list(waiting)):
+            for reply in self._pull(list(waiting), deadline - (time.monotonic() - began)):
                 client, secret = waiting.pop(reply.to, (-1, ""))
                 if client < 0:
                     continue
@@ -185,9 +185,9 @@ class Link:
         ids = [str(i or "") for i in sent]
         return ids if len(ids) == len(messages) else [""] * len(messages)
 
-    def _pull(self, messages: list[str]) -> list[Pulled]:
-        """Replies that have come."""
-        return list(self._try("pull", lambda: pulled(self.grid, messages, self.most), []))
+    def _pull(self, messages: list[str], seconds: float = PATIENCE / 6) -> list[Pulled]:
+        """Replies that have come; who does not send all of its own within ``seconds`` has none."""
+        return list(self._try("pull", lambda: pulled(self.grid, messages, self.most, seconds), []))
 
     def _nodes(self) -> set[int]:
         """Who is online, or was when it was last known."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ MOST = 64 << 20
 """Bytes of a reply, unless it is known what it must have."""
 PIECE = 5 << 20
 """Bytes in which Flower sends arrays."""
+AT_ONCE = 8
+"""Replies that are read at the same time."""
 PARTS = 4096
 """Objects that a reply may be made of, beside the pieces of its arrays."""
 
@@ -43,10 +46,10 @@ class TooLargeError(Exception):
     """A reply is larger than it may be."""
 
 
-def pulled(grid: Grid, messages: list[str], most: int = MOST) -> list[Pulled]:
-    """The replies to ``messages`` that have come, each of at most ``most`` bytes."""
+def pulled(grid: Grid, messages: list[str], most: int = MOST, seconds: float = 60.0) -> list[Pulled]:
+    """The replies to ``messages`` that have come, each of at most ``most`` bytes, and whole within ``seconds``."""
     if hasattr(type(grid), "_runtime_client"):
-        return list(_from_flower(grid, messages, most))
+        return _from_flower(grid, messages, most, seconds)
     return [_as_pulled(reply) for reply in grid.pull_messages(messages)]
 
 
@@ -57,36 +60,40 @@ def _as_pulled(reply: Message) -> Pulled:
     return Pulled(about.reply_to_message_id, about.src_node_id, reply.content)
 
 
-def _from_flower(grid: Any, messages: list[str], most: int) -> Iterator[Pulled]:
+def _from_flower(grid: Any, messages: list[str], most: int, seconds: float) -> list[Pulled]:
     from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
     from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 
     client, run = grid._runtime_client, grid.run.run_id
     came = client.PullMessages(PullAppMessagesRequest(message_ids=messages))
-    for proto, tree in zip(came.messages_list, came.message_object_trees, strict=True):
+
+    def one(proto: Any, tree: Any) -> Pulled:
         about = proto.metadata
         to, source = about.reply_to_message_id, about.src_node_id
         try:
-            reply = _read(grid, run, about.message_id, tree, most)
+            reply = _read(grid, run, about.message_id, tree, most, seconds)
             if not isinstance(reply, Message):
                 raise TypeError("no message")
             if reply.has_error():
-                yield Pulled(to, source, None, str(reply.error.reason or reply.error.code))
-            elif not isinstance(reply.content, RecordDict):
+                return Pulled(to, source, None, str(reply.error.reason or reply.error.code))
+            if not isinstance(reply.content, RecordDict):
                 raise TypeError("no records")
-            else:
-                yield Pulled(to, source, reply.content)
+            return Pulled(to, source, reply.content)
         except TooLargeError as error:
-            yield Pulled(to, source, None, str(error))
+            return Pulled(to, source, None, str(error))
         except Exception as error:  # whatever it is, the others' replies are read
-            yield Pulled(to, source, None, f"cannot be read: {type(error).__name__}")
-        with contextlib.suppress(httpx.HTTPError):  # what is not confirmed is deleted with the run
-            client.ConfirmMessageReceived(
-                ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=about.message_id)
-            )
+            return Pulled(to, source, None, f"cannot be read: {type(error).__name__}")
+        finally:
+            with contextlib.suppress(httpx.HTTPError):  # what is not confirmed is deleted with the run
+                client.ConfirmMessageReceived(
+                    ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=about.message_id)
+                )
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:  # one that never sends its pieces keeps nobody waiting
+        return list(pool.map(one, came.messages_list, came.message_object_trees))
 
 
-def _read(grid: Any, run: int, message: str, tree: Any, most: int) -> Any:
+def _read(grid: Any, run: int, message: str, tree: Any, most: int, seconds: float) -> Any:
     """The object that a tree of objects is of; sizes are looked at before anything is put together."""
     from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
     from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
@@ -101,7 +108,7 @@ def _read(grid: Any, run: int, message: str, tree: Any, most: int) -> Any:
             raise TooLargeError(f"has more than {most:,} bytes")
         return content
 
-    contents = pull_objects(list(dict.fromkeys(parts)), counted)
+    contents = pull_objects(list(dict.fromkeys(parts)), counted, max_time=seconds)
     whole = sum(_length(content, contents) for content in contents.values())
     if whole > most:
         raise TooLargeError(f"has arrays of {whole:,} bytes; may have {most:,}")

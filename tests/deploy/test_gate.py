@@ -77,7 +77,8 @@ def test_a_known_node_posts_its_own_answers_and_nothing_else(door):
 
     def made(source, to, reply_to=""):
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run, source, 1
-        message = Message(RecordDict({"order": ConfigRecord({"a": 1})}), dst_node_id=to, message_type="train", ttl=60)
+        content, ttl = RecordDict({"order": ConfigRecord({"a": 1})}), 30 if reply_to else 60  # an answer ends earlier
+        message = Message(content, dst_node_id=to, message_type="train", ttl=ttl)
         message.metadata.__dict__["_reply_to_message_id"] = reply_to
         message.metadata.__dict__["_message_id"] = message.object_id
         return message

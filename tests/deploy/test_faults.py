@@ -19,7 +19,7 @@ from cgpfl.deploy.agreement import Deployment, read_agreement
 from cgpfl.deploy.check import together
 from cgpfl.deploy.follow import events
 from cgpfl.deploy.layout import TRIAL_DATA, write_app, write_trial_data
-from cgpfl.deploy.processes import descendants
+from cgpfl.deploy.orphans import descendants
 from cgpfl.deploy.trial import trial
 from cgpfl.engine.reference import simulate_loop
 from cgpfl.errors import LostError
@@ -30,6 +30,7 @@ from cgpfl.tree import named
 
 ROUNDS = 6
 HOOK = Path(__file__).parent / "hook"
+PATHS = os.pathsep.join([str(HOOK), os.environ.get("PYTHONPATH", "")])
 PATIENCE = 240.0
 
 
@@ -102,7 +103,7 @@ def test_everything_goes_wrong(tmp_path):
     app = make_app(tmp_path / "app", [{"name": "cgpfl", "contexts": 2}], deadline=40.0, join=1.0, minimum=1, repeats=2)
     out, notes, stop = tmp_path / "run", tmp_path / "notes", threading.Event()
     notes.mkdir()
-    hooked = {"PYTHONPATH": str(HOOK), "HOOK": str(notes)}
+    hooked = {"PYTHONPATH": PATHS, "HOOK": str(notes)}
     (notes / "2-1").write_text("nan")
     (notes / "0-1").write_text("hang")
     (notes / "1-2").write_text("hang")
@@ -153,7 +154,7 @@ def test_too_few_answers_then_a_killed_server(tmp_path):
         (notes / name).write_text(what)
     with trial(app, nodes=0) as federation:
         for client in range(4):
-            federation.node(client, PYTHONPATH=str(HOOK), HOOK=str(notes))
+            federation.node(client, PYTHONPATH=PATHS, HOOK=str(notes))
         with pytest.raises(LostError, match=r"round 3: 1 answers of at least 2.*, 2 times; .* with round 2 saved"):
             federation.run(out)
         assert [e["round"] for e in happened(out)] == [1, 2]

@@ -21,7 +21,8 @@ from wire import Reader, nginx
 
 from cgpfl.deploy.certificates import write_keys
 from cgpfl.deploy.layout import KEYS
-from cgpfl.deploy.processes import connect, descendants, flower, free_ports, supernode
+from cgpfl.deploy.orphans import descendants
+from cgpfl.deploy.processes import connect, flower, free_ports, supernode
 from cgpfl.errors import CgpflError
 from cgpfl.files import load_arrays
 from helpers import ENVIRONMENT, start

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import stat
 
 import numpy as np
 import pandas as pd
@@ -12,8 +13,9 @@ from test_faults import happened, make_app
 from cgpfl.deploy.agreement import read_agreement
 from cgpfl.deploy.apps import errand
 from cgpfl.deploy.check import compare, together
+from cgpfl.deploy.lock import alone, has_server
 from cgpfl.deploy.node import load_node
-from cgpfl.deploy.server import RELEASED, alone, has_server, run_server
+from cgpfl.deploy.server import run_server
 from cgpfl.engine.flower.apps import client_app
 from cgpfl.engine.flower.worker import answer
 from cgpfl.errors import CgpflError, LostError
@@ -112,7 +114,7 @@ def test_one_server_a_run(app, tmp_path):
     assert not (out / "events.jsonl").exists()
 
 
-def test_a_client_that_is_released_may_have_another_node(app, tmp_path):
+def test_a_client_with_a_new_key_goes_on(app, tmp_path):
     out = tmp_path / "run"
     lost = dict.fromkeys(range(4), lambda order, answer: None if order["train"] == 1 else answer)
     with pytest.raises(LostError):
@@ -120,15 +122,25 @@ def test_a_client_that_is_released_may_have_another_node(app, tmp_path):
     other = federation(app, tmp_path)
     other.apps[9], other.contexts[9] = other.apps[2], other.contexts[2]  # client 1 has a new key, so a new node id
     other.online = [1, 9, 3, 4]
-    (out / RELEASED).write_text("1\n")
     run_server(app, other, out)
-    told = " ".join(e["line"] for e in happened(out, "say"))
-    assert "a second node" not in told
-    assert not (out / RELEASED).exists()
+    assert not any("had lost its state" in e["line"] for e in happened(out, "say"))
     assert (
         json.loads((out / "summary.json").read_text())["data"]["train_samples"]
         == together(read_agreement(app / "experiment.toml")).train.counts.sum()
     )
+
+
+def test_a_run_folder_names_no_nodes_and_no_runs(app, tmp_path):
+    """Tokens and ids of nodes were in a checkpoint that anybody may read."""
+    out = tmp_path / "run"
+    grid = federation(app, tmp_path)
+    run_server(app, grid, out)
+    tokens = {m.content.config_records["order"]["token"] for m in grid.sent if "order" in m.content}
+    assert len(tokens) == 2
+    assert stat.S_IMODE((out / "server.json").stat().st_mode) == 0o600
+    for file in (f for f in out.rglob("*") if f.is_file() and f.name != "server.json"):
+        assert not any(token.encode() in file.read_bytes() for token in tokens), file
+        assert b"claims" not in file.read_bytes() or file.suffix == ".html", file
 
 
 def test_a_node_that_was_never_there_is_missing_and_that_is_said(app, tmp_path):

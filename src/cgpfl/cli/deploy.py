@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,6 +33,15 @@ TRIAL = {
 """What is tried without APP: a message to a node is dear, so there is more work in each; and little data a node."""
 
 
+@deploy_app.callback()
+def needed(context: typer.Context) -> None:
+    """Real nodes, over Flower: TLS, authentication, faults."""
+    from cgpfl.deploy.preflight import check_extras
+
+    if context.invoked_subcommand != "export-node" and "--help" not in sys.argv:
+        check_extras()
+
+
 @deploy_app.command()
 @experiment_options
 def init(
@@ -59,6 +69,9 @@ def init(
 
     [dim]cgpfl deploy init hospitals --label outcome --names charité,mitte,nord --host fl.example.org[/dim]
     """
+    from cgpfl.deploy.preflight import check_address
+
+    check_address(host, port)
     called = [] if names is None else [name.strip() for name in names.split(",")]
     if called and nodes not in (None, len(called)):
         raise CgpflError(f"--nodes {nodes}: there are {len(called)} --names")
@@ -139,9 +152,6 @@ def up(
 def run_(
     folder: App,
     out: Annotated[Path, typer.Option(help="Run folder; a run that stopped there goes on.")],
-    release: Annotated[
-        list[str] | None, typer.Option(help="A client whose node is another from now on (a new key); repeatable.")
-    ] = None,
 ) -> None:
     """Start a run on the running SuperLink, or go on with a stopped one, and follow it to its end.
 
@@ -150,20 +160,16 @@ def run_(
     from cgpfl.cli.terminal import progress
     from cgpfl.deploy.agreement import EXPERIMENT, read_agreement
     from cgpfl.deploy.follow import follow, size
-    from cgpfl.deploy.server import RELEASED, has_server
+    from cgpfl.deploy.lock import has_server
     from cgpfl.deploy.server import check as check_agreement
     from cgpfl.deploy.trial import patience, start_run
 
     agreed = read_agreement(folder / EXPERIMENT)
     check_agreement(agreed)
-    released = [agreed.client(who) for who in release or []]
     since = size(out)
     if has_server(out):
         say(f"{out} is being served; following")
     else:
-        if released:
-            out.mkdir(parents=True, exist_ok=True)
-            (out / RELEASED).write_text("\n".join(map(str, released)) + "\n")
         start_run(folder.resolve(), folder.resolve() / ".flwr", out)
     try:
         with progress() as tell:
@@ -216,6 +222,7 @@ def _planned(
         federation = experiment.data.build(experiment.seed)
         form = federation.form(experiment.loss)
         facts = {"clients": federation.clients, "shape": form.shape, "classes": form.classes}
+        facts |= {"most": int(max(t.counts.max() for t in (federation.train, federation.test)))}
         facts |= {} if isinstance(form.scale, tuple) else {"scale": form.scale, "shift": form.shift}
         facts |= {"names": federation.names} if all(map(NAME.fullmatch, federation.names)) else {}
     facts |= {"names": list(names)} if names else {}

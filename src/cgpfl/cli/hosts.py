@@ -20,10 +20,12 @@ def keys(
     """Make the keys that are missing: authority, server, a key for each node."""
     from cgpfl.deploy.agreement import EXPERIMENT, read_agreement
     from cgpfl.deploy.certificates import write_keys
-    from cgpfl.deploy.layout import KEYS
+    from cgpfl.deploy.layout import KEYS, sign_orders
 
     n = nodes or read_agreement(folder / EXPERIMENT).deploy.clients
     new = write_keys(folder / KEYS, host, n)
+    signed = sign_orders(folder)
+    new += [signed] if signed else []
     typer.echo(f"{len(new)} new files in {folder / KEYS}; secret: *.key")
 
 
@@ -36,7 +38,8 @@ def superlink(
     import os
 
     from cgpfl.deploy.layout import KEYS
-    from cgpfl.deploy.processes import check_port, connect
+    from cgpfl.deploy.preflight import check_port
+    from cgpfl.deploy.processes import connect
     from cgpfl.deploy.processes import superlink as make
 
     place = folder.resolve()
@@ -49,18 +52,32 @@ def superlink(
 @deploy_app.command()
 def register(
     folder: App,
-    key: Annotated[list[Path] | None, typer.Option(help="A node's public key (default: all in keys/).")] = None,
+    key: Annotated[Path | None, typer.Option(help="A node's public key (default: all in keys/).")] = None,
+    client: Annotated[str | None, typer.Option(help="Whose it is, with --key: a client's number or name.")] = None,
 ) -> None:
-    """Make nodes' public keys known to the running SuperLink."""
+    """Make nodes' public keys known to the running SuperLink, each for one client: node-3.pub is client 3's.
+
+    A client's new key takes the place of its old one.
+    """
+    from cgpfl.deploy.agreement import EXPERIMENT, read_agreement
     from cgpfl.deploy.layout import KEYS
     from cgpfl.deploy.processes import register as add
+    from cgpfl.deploy.secrets import bind
 
-    found = key or sorted((folder / KEYS).glob("node-*.pub"))
+    agreed = read_agreement(folder / EXPERIMENT)
+    if (key is None) != (client is None):
+        raise CgpflError("--key, --client: go together")
+    if key is not None and client is not None:
+        found = {agreed.client(client): key}
+    else:
+        there = {i: folder / KEYS / f"node-{i}.pub" for i in range(agreed.deploy.clients)}
+        found = {i: path for i, path in there.items() if path.exists()}
     if not found:
         raise CgpflError(f"{folder / KEYS}: has no node-*.pub; make keys by: cgpfl deploy keys {folder}")
-    for path in found:
+    for i, path in found.items():
         add(folder.resolve() / ".flwr", path)
-        typer.echo(f"registered {path.name}")
+        bind(folder / KEYS, i, path)
+        typer.echo(f"registered {path.name} as client {i}")
 
 
 @deploy_app.command()
@@ -76,17 +93,16 @@ def node(
     """Run the SuperNode of one client, until it is stopped."""
     import os
 
-    from cgpfl.data.local import files_of
-    from cgpfl.deploy.processes import check_key, check_port, check_server, supernode
+    from cgpfl.deploy.preflight import check_data, check_key, check_port, check_server
+    from cgpfl.deploy.processes import own_folder, supernode
 
     place = state.resolve()
-    for path in files_of(data):
-        if path is not None and not path.exists():
-            raise CgpflError(f"--data {path}: no such file or folder")
+    check_data(data)
     check_key(key)
     check_port(port)
     if trouble := check_server(server, ca):
         say(trouble)
+    own_folder(place)
     process = supernode(
         client=client, server=server, ca=ca, key=key, data=data, state=place / "states", home=place / "flwr", port=port
     )

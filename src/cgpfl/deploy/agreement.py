@@ -44,7 +44,11 @@ class Deployment:
     minimum: int = hyper(1, "answers without which a round is repeated", low=1)
     repeats: int = hyper(2, "how often a round is repeated before the run stops", low=0)
     join: float = hyper(120.0, "seconds to wait for all nodes before the first round", low=0)
-    largest: float = hyper(0.0, "largest norm of an upload; 0 = any", low=0)
+    largest: float | str = hyper(
+        "auto", "largest norm of an upload; 0 = any; auto = by the round's median", kind=float, low=0, words=("auto",)
+    )
+    most: int = hyper(0, "samples that a client may say it has; 0 = 10 times the clients' median", low=0)
+    orders: str = hyper("", "public key of the server's orders; its other half is keys/orders.key")
 
 
 @dataclass(frozen=True)
@@ -132,12 +136,17 @@ def read_agreement(path: Path) -> Agreement:
         check_asked(found.reading, f"{path}: data")
     elif 0 in deploy.shape:
         raise CgpflError(f"{path}: deploy: shape must be the shape of one input, such as [28, 28]")
-    elif found.given is None and deploy.classes < 2:
-        raise CgpflError(f"{path}: deploy: classes = {deploy.classes}: must be an integer >= 2")
     check_names(deploy, f"{path}: deploy")
-    if deploy.minimum > deploy.clients:
-        raise CgpflError(f"{path}: deploy: minimum = {deploy.minimum}: there are only {deploy.clients} clients")
+    check_bounds(deploy, f"{path}: deploy", found.given is not None)
     return found
+
+
+def check_bounds(deploy: Deployment, where: str, given: bool = False) -> None:
+    """What no federation can have; ``given``: its form says more than shape and classes."""
+    if deploy.form != ASKED and not given and deploy.classes < 2:
+        raise CgpflError(f"{where}: classes = {deploy.classes}: must be an integer >= 2")
+    if deploy.minimum > deploy.clients:
+        raise CgpflError(f"{where}: minimum = {deploy.minimum}: there are only {deploy.clients} clients")
 
 
 def check_asked(reading: Reading, where: str) -> None:
@@ -175,7 +184,7 @@ def check_fits(experiment: Any, deploy: Deployment, where: str) -> None:
         raise CgpflError(
             f"{where}: precision = {experiment.precision!r}: is for simulations, nodes compute as JAX does"
         )
-    if deploy.largest > 0 and any(isinstance(rule, Encoder) for rule in experiment.outgoing):
+    if deploy.largest not in ("auto", 0.0) and any(isinstance(rule, Encoder) for rule in experiment.outgoing):
         raise CgpflError(f"{where}: deploy: largest: cannot be measured of quantised or sparse uploads")
     for label, method in experiment.methods().items():
         if getattr(method, "needs_public", False):

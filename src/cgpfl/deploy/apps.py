@@ -6,11 +6,13 @@ and where private states are kept (``state``). The server is told where its run 
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cgpfl.engine.flower.apps import client_app, server_app
 from cgpfl.engine.flower.call import call
+from cgpfl.engine.flower.seal import Verify, verifier
 from cgpfl.errors import CgpflError
 
 if TYPE_CHECKING:
@@ -42,15 +44,23 @@ def client(app: Path) -> ClientApp:
         facts = errand(app, context, order)
         return call(Path(facts["node"]["state"]), LOADER, facts, arrays, float(order["seconds"]))
 
-    return client_app(work)
+    return client_app(work, lambda: server_of(app))
+
+
+def server_of(app: Path) -> Verify:
+    """What tells the server's orders from others', by the key in the app's experiment."""
+    file = app / "experiment.toml"
+    public = tomllib.loads(file.read_text(encoding="utf-8")).get("deploy", {}).get("orders", "")
+    return verifier(str(public), f"{file}: deploy: orders")
 
 
 def server(app: Path) -> ServerApp:
     """The ServerApp of the app in the folder ``app``."""
 
     def main(grid: Grid, context: Context) -> None:
+        from cgpfl.deploy.secrets import keys_of
         from cgpfl.deploy.server import run_server
 
-        run_server(app, grid, Path(str(context.run_config["out"])))
+        run_server(app, grid, Path(str(context.run_config["out"])), keys_of(app))
 
     return server_app(main)

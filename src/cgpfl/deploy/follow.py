@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cgpfl.deploy.server import has_server
+from cgpfl.deploy.lock import has_server
 from cgpfl.errors import CgpflError, LostError
 from cgpfl.experiment.events import EVENTS
 from cgpfl.experiment.run import Progress

@@ -21,10 +21,12 @@ from cgpfl.deploy.agreement import (
     FORM,
     Deployment,
     check_asked,
+    check_bounds,
     check_fits,
     check_names,
     read_agreement,
 )
+from cgpfl.deploy.secrets import ORDERS, make_orders, orders_of
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import Experiment, to_toml
 from cgpfl.files import write
@@ -63,8 +65,8 @@ def write_app(
     check_fits(experiment, deploy, str(folder))
     if folder.exists() and any(folder.iterdir()):
         raise CgpflError(f"{folder}: exists already and is not empty; choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
     check_names(deploy, str(folder))
+    check_bounds(deploy, str(folder), form is not None)
     if deploy.form == ASKED:
         check_asked(experiment.data, str(folder))
         values = _asked_values(experiment, deploy)
@@ -77,6 +79,8 @@ def write_app(
         "inner": port + 1,
         "clients": deploy.clients,
         "last": deploy.clients - 1,
+        "connections": 32 + 16 * deploy.clients,
+        "rate": 20 + 20 * deploy.clients,
         "folder": folder.resolve(),
         "program": Path(sys.executable).parent / "cgpfl",
         "files": '", "'.join(
@@ -84,9 +88,11 @@ def write_app(
         ),
     }
     for name in ("folder", "program"):
-        if any(c in str(facts[name]) for c in '"\\%\n'):
-            raise CgpflError(f"{facts[name]}: may have no quotes, backslashes or %, for nginx and systemd")
-    (folder / ".flwr").mkdir()
+        if any(c in str(facts[name]) for c in "\"'`$\\%\n"):
+            raise CgpflError(f"{facts[name]}: may have no quotes, $, % or backslashes, for nginx, systemd and shells")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".flwr").mkdir(mode=0o700)
+    values["deploy"]["orders"] = make_orders(folder / KEYS)
     for name in TEMPLATES:
         text = (
             resources.files("cgpfl.deploy").joinpath("templates", name.replace(".gitignore", "gitignore")).read_text()
@@ -130,7 +136,7 @@ def _asked_values(experiment: Experiment, deploy: Deployment) -> dict[str, Any]:
 
 def _plain(deploy: Deployment) -> dict[str, Any]:
     found = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(deploy).items()}
-    return {k: v for k, v in found.items() if (k, v) not in (("names", []), ("form", "given"))}
+    return {k: v for k, v in found.items() if (k, v) not in (("names", []), ("form", "given"), ("orders", ""))}
 
 
 def write_trial_data(folder: Path, data: FederatedData) -> list[Path]:
@@ -168,6 +174,19 @@ def prepare_trial_data(folder: Path, experiment: Experiment, data: FederatedData
             f"for a trial put data of each client into {folder / TRIAL_DATA}/0, 1, ..."
         )
     write_trial_data(folder, data)
+
+
+def sign_orders(folder: Path) -> Path | None:
+    """See that an app has a key for orders → the file, where it is new."""
+    agreed, keys = read_agreement(folder / EXPERIMENT), folder / KEYS
+    if agreed.deploy.orders:
+        orders_of(keys, agreed.deploy.orders, str(folder / EXPERIMENT))
+        return None
+    text = (folder / EXPERIMENT).read_text(encoding="utf-8")
+    public = make_orders(keys)
+    head, section, rest = text.partition("[deploy]\n")
+    write(folder / EXPERIMENT, f'{head}{section}orders = "{public}"\n{rest}'.encode())
+    return keys / ORDERS
 
 
 def read_shape(text: str) -> tuple[int, ...]:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from cgpfl.deploy.certificates import check_dates
+from cgpfl.deploy.orphans import PARENT, descendants
+from cgpfl.deploy.secrets import FOLDER
 from cgpfl.errors import CgpflError
 
 QUIET = {
@@ -44,6 +46,13 @@ def environment(home: Path, poll: float = 0.25) -> dict[str, str]:
     return {**os.environ, **QUIET, **own}
 
 
+def own_folder(path: Path) -> Path:
+    """A folder that nobody but this user can enter."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.chmod(0o700)
+    return path
+
+
 @dataclass
 class Process:
     """A process in a group of its own, its output in a file."""
@@ -55,10 +64,16 @@ class Process:
     running: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Process:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
+        own_folder(self.log.parent)
         with self.log.open("ab") as log:
             self.running = subprocess.Popen(
-                self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.env, start_new_session=True
+                self.command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=self.env | {PARENT: str(os.getpid())},
+                start_new_session=True,
+                umask=0o077,
             )
         return self
 
@@ -97,34 +112,20 @@ class Process:
         return " | ".join(text.strip().splitlines()[-lines:])
 
 
-def descendants(pid: int) -> list[int]:
-    """Processes that ``pid`` started, and those they started (on Linux; elsewhere none are found)."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found, todo = [], [pid]
-    while todo:
-        mine = children.get(todo.pop(), [])
-        found += mine
-        todo += mine
-    return found
-
-
 def superlink(keys: Path, home: Path, port: int) -> Process:
     """A SuperLink on loopback: TLS, nodes authenticated, state in a database that survives it."""
     for name in ("ca.pem", "server.pem", "server.key"):
         if not (keys / name).exists():
             raise CgpflError(f"{keys / name}: no such file; make keys by: cgpfl deploy keys")
     check_dates(keys)
-    home.mkdir(parents=True, exist_ok=True)
+    own_folder(home)
     program("flower-superlink")  # says it where Flower is not installed
     command = [sys.executable, "-m", "cgpfl.deploy.superlink", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--ssl-ca-certfile", str(keys / "ca.pem"), "--ssl-certfile", str(keys / "server.pem")]
     command += ["--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
     command += ["--database", str(home / "superlink.db"), "--disable-runtime-dependency-installation"]
-    return Process("superlink", command, home / "superlink.log", environment(home))
+    own = environment(home) | {FOLDER: str(keys.resolve())}
+    return Process("superlink", command, home / "superlink.log", own)
 
 
 def supernode(
@@ -139,15 +140,16 @@ def supernode(
         if '"' in str(value) or "\\" in str(value):
             raise CgpflError(f"{name} {value}: may have no quotes or backslashes")
     config = " ".join(f"{k}={json.dumps(v)}" for k, v in facts.items())
-    command = [program("flower-supernode"), "--superlink", server, "--root-certificates", str(ca)]
+    program("flower-supernode")  # says it where Flower is not installed
+    command = [sys.executable, "-m", "cgpfl.deploy.supernode", "--superlink", server, "--root-certificates", str(ca)]
     command += ["--auth-supernode-private-key", str(key), "--port", str(port), "--node-config", config]
-    home.mkdir(parents=True, exist_ok=True)
+    own_folder(home)
     return Process(f"node {client}", command, home / "node.log", environment(home))
 
 
 def connect(home: Path, address: str, ca: Path) -> None:
     """Tell Flower's command line where the SuperLink is."""
-    home.mkdir(parents=True, exist_ok=True)
+    own_folder(home)
     text = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
     text += f"address = {json.dumps(address)}\nroot-certificates = {json.dumps(str(ca))}\n"
     (home / "config.toml").write_text(text)
@@ -181,51 +183,6 @@ def register(home: Path, key: Path) -> None:
     except CgpflError as error:
         if "already" not in str(error).lower():
             raise
-
-
-def check_server(server: str, ca: Path, seconds: float = 5) -> str | None:
-    """Raise where ``server`` (HOST:PORT) has no certificate of ``ca``; a line where it cannot be reached now."""
-    host, colon, port = server.rpartition(":")
-    if not colon or not host or not port.isdigit():
-        raise CgpflError(f"--server {server}: must be HOST:PORT")
-    try:
-        context = ssl.create_default_context(cafile=str(ca))
-    except (ssl.SSLError, OSError) as error:
-        raise CgpflError(f"--ca {ca}: holds no certificate that can be read") from error
-    try:
-        with (
-            socket.create_connection((host, int(port)), seconds) as plain,
-            context.wrap_socket(plain, server_hostname=host),
-        ):
-            return None
-    except ssl.SSLCertVerificationError as error:
-        raise CgpflError(f"--server {server}: its certificate is not one of {ca} ({error.verify_message})") from error
-    except OSError as error:
-        return f"{server} cannot be reached now ({error.strerror or error}); the node will go on trying"
-
-
-def check_key(key: Path) -> None:
-    """Raise where a node's private key cannot be used."""
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-
-    try:
-        found = load_ssh_private_key(key.read_bytes(), None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise CgpflError(f"--key {key}: is no private key that can be read") from error
-    if not isinstance(found, ec.EllipticCurvePrivateKey):
-        raise CgpflError(f"--key {key}: must be a P-384 key, as cgpfl deploy keys makes them")
-
-
-def check_port(port: int) -> None:
-    """Raise where a port of this machine is taken."""
-    with socket.socket() as s:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            s.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise CgpflError(f"--port {port}: cannot be used: {error.strerror or error}") from error
 
 
 def free_ports(n: int) -> list[int]:

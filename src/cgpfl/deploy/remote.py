@@ -10,7 +10,8 @@ import numpy as np
 
 from cgpfl.data import Form, IndexTable
 from cgpfl.deploy.agreement import Agreement
-from cgpfl.engine.flower.server import Coordinator, ServerState
+from cgpfl.engine.flower.rules import ServerState
+from cgpfl.engine.flower.server import Coordinator
 
 
 @dataclass(frozen=True)

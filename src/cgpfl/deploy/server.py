@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from cgpfl.deploy.agreement import ASKED, EXPERIMENT, FORM, Agreement, check_fits, read_agreement
+from cgpfl.deploy.lock import alone
 from cgpfl.deploy.remote import RemoteData, RemoteEngine
+from cgpfl.deploy.secrets import Ledger, keys_of, membership, orders_of
 from cgpfl.deploy.survey import ask_form, described
 from cgpfl.engine.flower.link import Link
-from cgpfl.engine.flower.orders import called
-from cgpfl.engine.flower.server import Coordinator, RoundOutcome, Rules, ServerState
+from cgpfl.engine.flower.orders import called, cleaned
+from cgpfl.engine.flower.rules import RoundOutcome, Rules, ServerState
+from cgpfl.engine.flower.server import Coordinator
 from cgpfl.engine.round import State
 from cgpfl.errors import CgpflError
 from cgpfl.experiment import events as stream
@@ -31,40 +32,12 @@ from cgpfl.experiment.result import Result
 from cgpfl.experiment.run import fingerprint
 from cgpfl.files import save_arrays, write
 from cgpfl.metrics import measured
+from cgpfl.tree import nbytes
 
-LOCK = "server.lock"
-ASKING = 1.0
-"""Seconds in which whoever only asked whether a run is served has let go of the lock."""
-RELEASED = "released.txt"
-"""Clients whose nodes may be others from now on."""
-
-
-@contextmanager
-def alone(out: Path) -> Iterator[None]:
-    """Hold a run folder: two servers of one run would count everything twice."""
-    with (out / LOCK).open("w") as file:
-        until = time.monotonic() + ASKING
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > until:
-                    raise CgpflError(f"run {out}: is being served already; follow it by: cgpfl deploy run") from error
-                time.sleep(0.05)
-        yield
-
-
-def has_server(out: Path) -> bool:
-    """Whether a server is at work on a run folder of this machine; asking needs no right to write."""
-    try:
-        with (out / LOCK).open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
+SLACK = 1 << 20
+"""Bytes of an answer beside its upload's numbers: names, headers, measures."""
+LINE = 1000
+"""Characters of a line for people."""
 
 
 class Events:
@@ -78,30 +51,35 @@ class Events:
         self._file(stream.Event(kind, values=facts))
 
     def say(self, line: str) -> None:
-        """A line for people."""
+        """A line for people; some of it may be nodes' words."""
+        line = cleaned(line, LINE)
         print(line, flush=True)
         self.tell("say", line=line)
 
 
-def run_server(app: Path, grid: Any, out: Path) -> None:
-    """Run every method of the app's experiment on its nodes; go on where the run folder ``out`` ends."""
-    agreed = read_agreement(app / EXPERIMENT)
+def run_server(app: Path, grid: Any, out: Path, keys: Path | None = None) -> None:
+    """Run every method of the app's experiment on its nodes; go on where the run folder ``out`` ends.
+
+    ``keys``: the server's folder of keys (default: that of the app).
+    """
+    agreed, keys = read_agreement(app / EXPERIMENT), keys or keys_of(app)
     out.mkdir(parents=True, exist_ok=True)
     with alone(out):
         events = Events(out / stream.EVENTS)
         try:
-            _run_all(agreed, grid, RunFolder(out), events)
+            _run_all(agreed, grid, RunFolder(out), events, keys)
         except Exception as error:  # whoever follows must not wait in vain
             known = isinstance(error, CgpflError)
-            events.tell(
-                "stopped", message=str(error) if known else f"the server failed: {type(error).__name__}: {error}"
-            )
+            why = str(error) if known else f"the server failed: {type(error).__name__}: {error}"
+            events.tell("stopped", message=cleaned(why, LINE))
             raise
 
 
-def _run_all(agreed: Agreement, grid: Any, folder: RunFolder, events: Events) -> None:
+def _run_all(agreed: Agreement, grid: Any, folder: RunFolder, events: Events, keys: Path) -> None:
     agreed = _remembered(agreed, folder)
     experiment, out = check(agreed), folder.path
+    sign = orders_of(keys, agreed.deploy.orders, str(agreed.where))
+    member, ledger = membership(grid, keys), Ledger(out)
     events.tell("waiting", clients=agreed.deploy.clients)
     for label, method in experiment.methods().items():
         if folder.method(label).exists():  # before anything is written
@@ -109,8 +87,7 @@ def _run_all(agreed: Agreement, grid: Any, folder: RunFolder, events: Events) ->
                 folder.method(label).path, folder.method(label).facts()["run"], _made(agreed, experiment, method)
             )
     _note(agreed, out)
-    link = Link(grid, agreed.deploy.clients, _claims(folder), events.say, agreed.deploy.names)
-    (out / RELEASED).unlink(missing_ok=True)
+    link = Link(grid, agreed.deploy.clients, events.say, agreed.deploy.names, sign, member)
     there = link.wait(agreed.deploy.join, agreed.deploy.minimum)
     events.say(f"{len(there)} of {agreed.deploy.clients} nodes are here")
     if agreed.asks:
@@ -122,8 +99,12 @@ def _run_all(agreed: Agreement, grid: Any, folder: RunFolder, events: Events) ->
     opened = stream.opening(out.name, experiment, RemoteData.of(agreed), agreed.model(), agreed.values)
     for note in opened["notes"]:
         events.say(note)
+    counted: dict[int, tuple[int, int]] = {}
     with stream.told([stream.JsonLines(out / stream.EVENTS)], opened) as callbacks:
-        results = [_run(agreed, experiment, label, folder, link, events, callbacks) for label in experiment.methods()]
+        results = [
+            _run(agreed, experiment, label, folder, link, events, callbacks, ledger, counted)
+            for label in experiment.methods()
+        ]
         missing = [called(agreed.deploy.names, int(i)) for i in np.flatnonzero(results[-1].data.test.counts == 0)]
         if missing:
             events.say(f"never heard of: {', '.join(missing)}; the table is without them")
@@ -169,17 +150,6 @@ def check(agreed: Agreement) -> Experiment:
     return experiment
 
 
-def _claims(folder: RunFolder) -> dict[int, int]:
-    """Which node was which client, in the newest checkpoint, without clients that were released."""
-    newest: dict[int, int] = {}
-    note = folder.path / RELEASED
-    released = {int(line) for line in note.read_text().split()} if note.exists() else set()
-    for label in folder.labels():
-        saved = folder.method(label).facts().get("deployed", {}).get("claims", {})
-        newest |= {int(client): int(node) for client, node in saved.items() if int(client) not in released}
-    return newest
-
-
 def _run(
     agreed: Agreement,
     experiment: Experiment,
@@ -188,6 +158,8 @@ def _run(
     link: Link,
     events: Events,
     callbacks: tuple[stream.Callback, ...],
+    ledger: Ledger,
+    counted: dict[int, tuple[int, int]],
 ) -> Result:
     deploy, method = agreed.deploy, experiment.methods()[label]
     engine = experiment.engine()
@@ -201,13 +173,15 @@ def _run(
         eval_every=engine["eval_every"],
         participation=experiment.participation,
         metrics=measured(experiment.metrics, agreed.model().objective),
-        rules=Rules(deploy.deadline, deploy.minimum, deploy.repeats, deploy.largest),
+        rules=Rules(deploy.deadline, deploy.minimum, deploy.repeats, deploy.largest, deploy.most),
         tell=events.say,
         names=deploy.names,
+        counted=counted,
     )
+    link.most = nbytes(server.upload_like) + SLACK
     place, link.label = folder.method(label), label
     what = _made(agreed, experiment, method)
-    state, records, before = _begin(server, place)
+    state, records, before = _begin(server, place, ledger.token(label))
     began, saved = time.perf_counter() - before, len(records.rounds)
     handle: Any = RemoteEngine(server)
     teller = stream.Teller(callbacks, label, [(method, RemoteData.of(agreed, state))], handle)
@@ -221,13 +195,12 @@ def _run(
             "seconds": time.perf_counter() - began,
             "run": what,
             "deployed": {
-                "token": state.token,
                 "heard": state.heard.tolist(),
                 "samples": state.samples.tolist(),
                 "tests": state.tests.tolist(),
-                "claims": {str(client): str(node) for client, node in link.claims.items()},
             },
         }
+        ledger.note(label, state.token)
         save_arrays(folder.path / "federation.safetensors", {"test": state.tests}, {})  # for who looks meanwhile
         new = Records(records.rounds[saved:], {k: v[saved:] for k, v in records.values.items()})
         place.save(_whole(state), facts, new)
@@ -281,14 +254,14 @@ def _whole(state: ServerState) -> State:
     return State(state.server, (), jnp.int32(state.answers), jnp.int32(-1))
 
 
-def _begin(server: Coordinator, place: MethodFolder) -> tuple[ServerState, Records, float]:
+def _begin(server: Coordinator, place: MethodFolder, token: str | None) -> tuple[ServerState, Records, float]:
     start = server.start()
     if not place.exists():
         return start, Records(), 0.0
+    if token is None:
+        raise CgpflError(f"{place.path}: its run's server.json is gone: nodes do not know the run; start a new one")
     state, facts, records = place.load(State(server.shapes(), (), jnp.int32(0), jnp.int32(0)))
     known = facts["deployed"]
     counts = {name: np.asarray(known[name], np.int32) for name in ("heard", "samples", "tests")}
-    served = replace(
-        start, server=state.server, t=facts["round"], answers=int(state.answers), token=known["token"], **counts
-    )
+    served = replace(start, server=state.server, t=facts["round"], answers=int(state.answers), token=token, **counts)
     return served, records, facts["seconds"]

@@ -1,13 +1,17 @@
-"""Flower's SuperLink, with more patience for its database: ``python -m cgpfl.deploy.superlink`` for flower-superlink.
+"""Flower's SuperLink, with a gate and more patience: ``python -m cgpfl.deploy.superlink`` for flower-superlink.
 
 Many nodes that upload large models at once keep SQLite's only writer busy for longer than the five seconds that Flower
 waits. It then answers 500, and Flower's own programs do not ask again: an upload is lost, a node's heartbeat ends.
-There is no setting for it, so the constant is replaced before it is used.
+There is no setting for it, so the constant is replaced before it is used. Who may do what: :mod:`cgpfl.deploy.gate`.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+from cgpfl.deploy import gate
+from cgpfl.deploy.orphans import end_with_parent
 
 PATIENCE = 25_000
 """Milliseconds that a connection waits for the database: less than the 30 seconds after which a request is given up."""
@@ -25,10 +29,13 @@ def patient() -> None:
 
 
 def main() -> None:
-    """Flower's own program, with more patience."""
+    """Flower's own program, with a gate and more patience; what it writes is its user's alone."""
     from flwr.superlink import cli
 
+    os.umask(0o077)
+    end_with_parent()
     patient()
+    gate.install()
     cli.flower_superlink()
 
 

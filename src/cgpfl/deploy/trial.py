@@ -26,6 +26,7 @@ from cgpfl.deploy.processes import (
     supernode,
     wait_for_tls,
 )
+from cgpfl.deploy.secrets import ORDERS, bind, orders_of, write_secret
 from cgpfl.errors import CgpflError, LostError
 from cgpfl.experiment.run import Progress
 
@@ -124,6 +125,8 @@ def trial(
     port = port or free_ports(1)[0]
     home = app / ".flwr" / "trial"
     write_keys(home / KEYS, "localhost", agreed.deploy.clients)
+    orders_of(app / KEYS, agreed.deploy.orders, str(agreed.where))  # says what is wrong with it
+    write_secret(home / KEYS / ORDERS, (app / KEYS / ORDERS).read_bytes())
     link = superlink(home / KEYS, home, port)
     found = Trial(app, agreed, link, port)
     before = _stoppable()
@@ -134,6 +137,8 @@ def trial(
         with ThreadPoolExecutor(2) as pool:
             keys = [found.keys / f"node-{i}.pub" for i in range(agreed.deploy.clients)]
             list(pool.map(lambda key: register(home, key), keys))
+        for client, key in enumerate(keys):
+            bind(found.keys, client, key)
         for client in range(wanted):
             found.node(client)
         say(f"{wanted} nodes registered and started")

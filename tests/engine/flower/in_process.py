@@ -28,7 +28,7 @@ class Here(Grid):
     """
 
     def __init__(self, data, model, methods, folder, *, seed=0, behave=None, metrics=()):
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1  # as in a ServerApp
+        self.identity()
         self.online = list(range(1, data.clients + 1))
         self.behave = behave or {}
         self.sent, self.got, self._replies = [], [], {}
@@ -45,6 +45,11 @@ class Here(Grid):
                 return answer(load, {"order": asked, "node": order["label"]}, arrays)
 
             self.join(node, node - 1, client_app(work))
+
+    @staticmethod
+    def identity():
+        """As in a ServerApp."""
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1
 
     def join(self, node, client, app):
         """A node that says it is ``client``."""

@@ -32,11 +32,11 @@ class Ran:
         self.state, self.records, self.lines, self.happened = state, records, lines, happened
 
 
-def ran(method, data, model, folder, *, behave=None, rules=None, grid=None, before=None, **settings):
+def ran(method, data, model, folder, *, behave=None, rules=None, grid=None, before=None, sign=None, **settings):
     """The rounds and the last evaluation; ``before(t, grid)`` is called ahead of each."""
     grid = grid or Here(data, model, {"m": method}, folder, behave=behave)
     lines, records, happened = [], [], []
-    link = Link(grid, data.clients, tell=lines.append)
+    link = Link(grid, data.clients, tell=lines.append, sign=sign)
     link.label = "m"
     options = {"rounds": ROUNDS, "eval_every": 2} | settings
     rules = rules or Rules(deadline=0.2)

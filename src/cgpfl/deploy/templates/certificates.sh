@@ -3,4 +3,4 @@
 # What is there is kept: run it again with a larger number to add nodes.  ./certificates.sh [NODES]
 set -eu
 cd "$$(dirname "$$0")"
-exec cgpfl deploy keys . --host $host --nodes "$${1:-$clients}"
+exec cgpfl deploy keys . --host "$host" --nodes "$${1:-$clients}"

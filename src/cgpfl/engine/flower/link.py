@@ -16,7 +16,9 @@ from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from cgpfl.engine.flower.apps import to_record
 from cgpfl.engine.flower.checks import Answer
-from cgpfl.engine.flower.orders import Order, RefusedError, called
+from cgpfl.engine.flower.orders import Order, RefusedError, called, cleaned
+from cgpfl.engine.flower.pull import MOST, Pulled, pulled
+from cgpfl.engine.flower.seal import SIGNATURE, Sign, nonce, summed
 from cgpfl.engine.flower.wire import check_form, form
 
 HEADER = 1024
@@ -65,26 +67,31 @@ def _array(content: bytes, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarra
 class Link:
     """The nodes of a Flower run, by client id.
 
-    Each node is asked once which client it is. The first node that claims a client keeps it: a claim survives in
-    the server's checkpoint, and Flower gives a node the same id whenever it comes back with its key.
+    Each node is asked once which client it is. ``member`` says which client a node's key is registered for: a node that
+    says it is another is refused. Without it, the first node that claims a client keeps it.
+    Every order is signed by ``sign`` and carries a nonce, without which an answer is none.
     """
 
     def __init__(
         self,
         grid: Grid,
         clients: int,
-        claims: Mapping[int, int] | None = None,
         tell: Callable[[str], None] = lambda line: None,
         names: Sequence[str] = (),
+        sign: Sign | None = None,
+        member: Callable[[int], int | None] | None = None,
     ) -> None:
+        self.sign, self.member = sign, member
+        self.most = MOST
+        """Bytes that an answer may have."""
         self.grid, self.clients, self.tell, self.names = grid, clients, tell, tuple(names)
-        self.claims = dict(claims or {})
+        self.claims: dict[int, int] = {}
         """Client id → node id."""
         self.label = ""
         """Which method orders are of."""
         self.form = ""
         """The form of the samples as JSON, where nodes learn it from orders; empty: they know it, or are asked."""
-        self._asking: dict[str, tuple[int, float]] = {}
+        self._asking: dict[str, tuple[int, float, str]] = {}
         self._refused: set[int] = set()
         self._later: dict[int, float] = {}
         self._online: set[int] = set()
@@ -123,43 +130,47 @@ class Link:
         while waiting and time.monotonic() - began < deadline:
             time.sleep(pause)
             pause = min(2 * pause, POLL[1])
-            for reply in self._pull(list(waiting)):
-                client = waiting.pop(reply.metadata.reply_to_message_id, None)
-                if client is None:
+            for reply in self._pull(list(waiting), deadline - (time.monotonic() - began)):
+                client, secret = waiting.pop(reply.to, (-1, ""))
+                if client < 0:
                     continue
-                if reply.has_error():
-                    self.tell(f"{self.called(client)}: no answer ({_line(reply.error.reason or reply.error.code)})")
-                    continue
-                if reply.metadata.src_node_id != self.claims[client]:
-                    self.tell(f"{self.called(client)}: refused, another node answers for it")
+                if reply.why:
+                    self.tell(f"{self.called(client)}: no answer ({cleaned(reply.why)})")
                     continue
                 try:
-                    found[client] = _answer(reply.content)
+                    if reply.source != self.claims[client]:
+                        raise RefusedError("another node answers for it")
+                    found[client] = _answer(reply.content, secret)
                 except RefusedError as error:
-                    self.tell(f"{self.called(client)}: refused, {error}")
+                    self.tell(f"{self.called(client)}: refused, {cleaned(error)}")
+                except Exception as error:  # whatever one node sends, the others' round goes on
+                    self.tell(f"{self.called(client)}: refused, cannot be used ({type(error).__name__})")
             self._meet()
-        for client in waiting.values():
+        for client, _ in waiting.values():
             self.tell(f"{self.called(client)}: no answer within {deadline:g} s")
         return found
 
-    def _send(self, orders: Mapping[int, tuple[Order, Mapping[str, np.ndarray]]], deadline: float) -> dict[str, int]:
-        """Orders to those who are there → the message's id and its client."""
+    def _send(
+        self, orders: Mapping[int, tuple[Order, Mapping[str, np.ndarray]]], deadline: float
+    ) -> dict[str, tuple[int, str]]:
+        """Orders to those who are there → the message's id, its client and its nonce."""
         while True:
             messages, clients = [], []
             for i in self.there():
                 if i in orders:
                     order, arrays = orders[i]
                     facts: dict[str, Any] = {"label": self.label, "form": self.form, "seconds": float(deadline)}
-                    asked = ConfigRecord({**asdict(order), **facts})
-                    content = RecordDict({"order": asked, "message": to_record(arrays)})
+                    facts, record = {**asdict(order), **facts, "nonce": nonce()}, to_record(arrays)
+                    signed = {} if self.sign is None else {SIGNATURE: self.sign(summed(facts, record))}
+                    content = RecordDict({"order": ConfigRecord({**facts, **signed}), "message": record})
                     kind = MessageType.TRAIN if order.train >= 0 else MessageType.EVALUATE
                     messages.append(self._message(content, kind, self.claims[i], deadline))
-                    clients.append(i)
+                    clients.append((i, facts["nonce"]))
             ids = self._push(messages)
             if ids is not None:
                 break
             time.sleep(PAUSE)
-        for number, client in zip(ids, clients, strict=True):
+        for number, (client, _) in zip(ids, clients, strict=True):
             if not number:
                 self.tell(f"{self.called(client)}: its message could not be sent")
         return {number: client for number, client in zip(ids, clients, strict=True) if number}
@@ -174,9 +185,9 @@ class Link:
         ids = [str(i or "") for i in sent]
         return ids if len(ids) == len(messages) else [""] * len(messages)
 
-    def _pull(self, messages: list[str]) -> list[Message]:
-        """Replies that have come."""
-        return list(self._try("pull", lambda: self.grid.pull_messages(messages), []))
+    def _pull(self, messages: list[str], seconds: float = PATIENCE / 6) -> list[Pulled]:
+        """Replies that have come; who does not send all of its own within ``seconds`` has none."""
+        return list(self._try("pull", lambda: pulled(self.grid, messages, self.most, seconds), []))
 
     def _nodes(self) -> set[int]:
         """Who is online, or was when it was last known."""
@@ -194,7 +205,7 @@ class Link:
                 raise
             if what not in self._trouble:
                 self._trouble[what] = now
-                self.tell(f"the SuperLink could not answer ({_line(error)}); its log says why; asking again")
+                self.tell(f"the SuperLink could not answer ({cleaned(error)}); its log says why; asking again")
             return otherwise
         self._trouble.pop(what, None)
         return said
@@ -206,38 +217,54 @@ class Link:
         """Ask nodes that nobody knows which client they are; take the answers that have come."""
         now, online = time.monotonic(), self._nodes()
         self._refused &= online  # who was refused may come back and say something else
-        self._asking = {m: (n, until) for m, (n, until) in self._asking.items() if until > now}
+        self._asking = {m: known for m, known in self._asking.items() if known[1] > now}
         self._later = {n: until for n, until in self._later.items() if until > now}
-        known = {*self.claims.values(), *self._refused, *self._later, *(n for n, _ in self._asking.values())}
+        known = {*self.claims.values(), *self._refused, *self._later, *(n for n, *_ in self._asking.values())}
         strangers = [n for n in online if n not in known]
         if strangers:
-            asks = [self._message(RecordDict({}), MessageType.QUERY, n, PATIENCE) for n in strangers]
-            for message, node in zip(self._push(asks) or [], strangers, strict=False):
+            asked = [(n, nonce()) for n in strangers]
+            asks = [self._question(n, secret) for n, secret in asked]
+            for message, (node, secret) in zip(self._push(asks) or [], asked, strict=False):
                 if message:
-                    self._asking[message] = (node, now + PATIENCE)
+                    self._asking[message] = (node, now + PATIENCE, secret)
         if not self._asking:
             return
         for reply in self._pull(list(self._asking)):
-            node, _ = self._asking.pop(reply.metadata.reply_to_message_id, (0, 0.0))
+            node, _, secret = self._asking.pop(reply.to, (0, 0.0, ""))
             if node:
-                self._claim(node, reply)
+                self._claim(node, secret, reply)
 
-    def _claim(self, node: int, reply: Message) -> None:
-        if reply.has_error():
+    def _question(self, node: int, secret: str) -> Message:
+        """To a node: which client it is."""
+        asked = RecordDict({"ask": ConfigRecord({"nonce": secret})})
+        return self._message(asked, MessageType.QUERY, node, PATIENCE)
+
+    def _claim(self, node: int, secret: str, reply: Pulled) -> None:
+        try:
+            said = dict(reply.content.config_records["client"])
+            if reply.why or reply.source != node or said.get("nonce") != secret:
+                raise RefusedError(reply.why or "no answer to what it was asked")
+        except Exception as error:  # whatever one node sends
             self._later[node] = time.monotonic() + PATIENCE
-            self.tell(f"a node did not say which client it is ({_line(reply.error.reason or reply.error.code)})")
+            why = cleaned(reply.why or (error if isinstance(error, RefusedError) else type(error).__name__))
+            self.tell(f"a node did not say which client it is ({why})")
             return
-        said: Any = reply.content.config_records.get("client", {})
-        client, problem = said.get("id"), _line(said.get("problem", ""))
+        client: Any = said.get("id")
+        problem = cleaned(said.get("problem", ""))
         client = self.names.index(client) if isinstance(client, str) and client in self.names else client
+        bound = client if self.member is None else self.member(node)
         if problem:
             self.tell(f"a node cannot take part: {problem}")
             self._refused.add(node)
-        elif not isinstance(client, int) or not 0 <= client < self.clients:
+        elif type(client) is not int or not 0 <= client < self.clients:
             known = ", ".join(self.names) or f"0..{self.clients - 1}"
-            self.tell(f"a node says it is client {_line(client)}; there are {known}")
+            self.tell(f"a node says it is client {cleaned(client)}; there are {known}")
             self._refused.add(node)
-        elif client in self.claims:
+        elif bound != client:
+            whose = "no client" if bound is None else self.called(bound)
+            self.tell(f"a node whose key is registered for {whose} says it is {self.called(client)}; refused")
+            self._refused.add(node)
+        elif client in self.claims and self.member is None:  # of those that are registered, a new key is the client's
             self.tell(f"a second node says it is {self.called(client)}; refused")
             self._refused.add(node)
         else:
@@ -245,13 +272,15 @@ class Link:
             self.tell(f"{self.called(client)} is here")
 
 
-def _answer(content: RecordDict) -> Answer:
+def _answer(content: RecordDict, secret: str) -> Answer:
     """A reply's records as an answer; its arrays are decoded when their form is known."""
     try:
         said, metrics = content.config_records["said"], content.metric_records["metrics"]
         upload = content.array_records["upload"]
+        if said.get("nonce") != secret:
+            raise RefusedError("it does not answer what was asked")
         if problem := said.get("problem", ""):
-            raise RefusedError(_line(problem))
+            raise RefusedError(cleaned(problem))
         return Answer(
             train=_whole(said, "train"),
             samples=_whole(said, "samples"),
@@ -265,13 +294,8 @@ def _answer(content: RecordDict) -> Answer:
         raise RefusedError(f"an answer without {error}") from error
 
 
-def _line(text: Any) -> str:
-    """What a node said, as one short line: it goes to the log."""
-    return "".join(c for c in " ".join(str(text).split()) if c.isprintable())[:200]
-
-
 def _whole(said: ConfigRecord, name: str) -> int:
     value = said[name]
-    if not isinstance(value, int):
+    if type(value) is not int:
         raise RefusedError(f"{name} is {value!r}")
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -13,6 +14,23 @@ from safetensors.numpy import load, save
 
 class RefusedError(Exception):
     """What came over the wire is not what was asked for; the text says why."""
+
+
+SHORT = 200
+"""Characters of what a node says that reach a log."""
+
+
+def cleaned(text: Any, most: int = SHORT) -> str:
+    """What a node said as one short line: no control characters, no other lines; it goes to logs and terminals."""
+    words = " ".join(str(text)[: 8 * most].split())
+    line = "".join(c for c in words if c.isprintable())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def trouble(error: BaseException) -> str:
+    """What the server may know of a node's error, beside that there is one: nothing but a full disk."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "its disk is full" if full else ""
 
 
 @dataclass(frozen=True)

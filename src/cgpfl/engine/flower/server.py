@@ -7,11 +7,10 @@ answer was refused, has weight 0 and goes on from the state it had, as in a simu
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +21,10 @@ from cgpfl.algorithms.wrapper import inner_of, sampler_of
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.drive import Traffic
 from cgpfl.engine.evaluate import evaluate_message, over_clients, pooled
+from cgpfl.engine.flower.bounds import AUTO, check_choice, check_counts, norms, outliers
 from cgpfl.engine.flower.checks import Answer, check_metrics, size_of
-from cgpfl.engine.flower.orders import Order, RefusedError, called
+from cgpfl.engine.flower.orders import Order, RefusedError, called, cleaned
+from cgpfl.engine.flower.rules import Nodes, RoundOutcome, Rules, ServerState
 from cgpfl.engine.flower.wire import pack, unpack
 from cgpfl.engine.problem import (
     Arrays,
@@ -39,63 +40,6 @@ from cgpfl.errors import LostError
 from cgpfl.metrics import Metric
 from cgpfl.objectives import Classification
 from cgpfl.tree import all_finite, nbytes
-
-
-class Nodes(Protocol):
-    """Those who can be asked, by client id."""
-
-    def ask(
-        self,
-        orders: Mapping[int, tuple[Order, Mapping[str, np.ndarray]]],
-        deadline: float,
-    ) -> dict[int, Answer]:
-        """Send each client its order and message; the answers that came within ``deadline`` seconds."""
-        ...
-
-
-@dataclass(frozen=True)
-class Rules:
-    """When a round counts."""
-
-    deadline: float = 60.0
-    """Seconds that clients have for a round."""
-    minimum: int = 1
-    """Answers without which a round is repeated."""
-    repeats: int = 2
-    """How often, before the run stops."""
-    largest: float = 0.0
-    """Largest norm of an upload; 0 = any."""
-
-
-@dataclass(frozen=True)
-class ServerState:
-    """Everything the server knows between two rounds; all of it is in a checkpoint."""
-
-    server: Any
-    t: int
-    """Rounds completed."""
-    heard: np.ndarray
-    """``[N]``: the round (from 1) in which each client's answer last counted; 0 = never."""
-    samples: np.ndarray
-    """``[N]``: training samples of each client, 0 = not yet known."""
-    tests: np.ndarray
-    answers: int = 0
-    """Uploads counted so far."""
-    token: str = field(default_factory=lambda: secrets.token_hex(8))
-    """Names this run to the nodes."""
-
-
-@dataclass(frozen=True)
-class RoundOutcome:
-    """What one round brought."""
-
-    state: ServerState
-    record: dict[str, np.ndarray] | None
-    """The evaluation of the round before, if one was due: per client ``[N]``, NaN where it is missing."""
-    answered: tuple[int, ...] = ()
-    refused: Mapping[int, str] = field(default_factory=dict)
-    anew: tuple[int, ...] = ()
-
 
 _SEND = jax.jit(lambda method, server, client: method.send(server, client))
 _AGGREGATE = jax.jit(lambda method, *args: method.aggregate(*args))
@@ -119,8 +63,11 @@ class Coordinator:
         rules: Rules | None = None,
         tell: Callable[[str], None] = lambda line: None,
         names: Sequence[str] = (),
+        counted: dict[int, tuple[int, int]] | None = None,
     ) -> None:
         use_compilation_cache()
+        self.counted = {} if counted is None else counted
+        """What clients have said they have, training and test, in methods before this one, too."""
         self.names, self.classes = names, getattr(model, "classes", 1)
         self.method, self.rounds, self.eval_every = method, rounds, eval_every
         self.clients, self.shape, self.rules, self.tell = clients, shape, rules or Rules(), tell
@@ -256,27 +203,37 @@ class Coordinator:
         self, state: ServerState, answers: Mapping[int, Answer], orders: Mapping[int, tuple[Order, Any]]
     ) -> tuple[dict[int, Answer], dict[int, Any], dict[int, str]]:
         """The answers that are what was asked for, their uploads, and why the others are not."""
-        good, uploads, refused = {}, {}, {}
+        good, uploads, refused, lengths = {}, {}, {}, {}
+        known = {i: (int(state.samples[i]), int(state.tests[i])) for i in range(self.clients)}
+        said = known | {i: (answer.samples, answer.tests) for i, answer in answers.items()}
+        everybody = [[pair[part] for pair in said.values() if pair[part] > 0] for part in (0, 1)]
         for i, answer in sorted(answers.items()):
-            order = orders[i][0]
+            order, message = orders[i]
             try:
                 if answer.train != order.train:
                     raise RefusedError(f"answers round {answer.train + 1}, not {order.train + 1}")
-                for name, was, now in (
-                    ("training", state.samples[i], answer.samples),
-                    ("test", state.tests[i], answer.tests),
-                ):
-                    if not 1 <= now < 2**31 // self.clients or (was and was != now):
-                        raise RefusedError(f"says it has {now} {name} samples" + (f", before {was}" if was else ""))
+                for part, (name, now) in enumerate((("training", answer.samples), ("test", answer.tests))):
+                    was = known[i][part] or self.counted.get(i, (0, 0))[part]
+                    check_counts(name, now, was, everybody[part], self.rules.most, 2**31 // self.clients)
                 if order.evaluate >= 0:
                     check_metrics(answer, self.measures, self._objective)
                 if order.train >= 0:
-                    uploads[i] = unpack(answer.upload(self.upload_like), self.upload_like, self.rules.largest)
+                    arrays = answer.upload(self.upload_like)
+                    check_choice(arrays, getattr(self.method, "contexts", None))
+                    largest = self.rules.largest
+                    uploads[i] = unpack(arrays, self.upload_like, 0.0 if isinstance(largest, str) else largest)
+                    if largest == AUTO and getattr(self.method, "encoder", None) is None:
+                        lengths[i] = norms(self.method, unpack(message, self.message_like), uploads[i])
                 good[i] = answer
             except RefusedError as error:
-                refused[i] = str(error)
+                refused[i] = cleaned(error)
             except Exception as error:  # whatever one node sends, the others' round goes on
                 refused[i] = f"cannot be used ({type(error).__name__})"
+        for i, why in outliers({i: pair for i, pair in lengths.items() if i in good}).items():
+            refused[i] = why
+            good.pop(i)
+        uploads = {i: upload for i, upload in uploads.items() if i in good}
+        self.counted.update({i: (answer.samples, answer.tests) for i, answer in good.items()})
         return good, uploads, refused
 
     def _seen(self, state: ServerState, good: Mapping[int, Answer]) -> ServerState:

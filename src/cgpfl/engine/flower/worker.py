@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from cgpfl.engine.flower.orders import Order, RefusedError, from_bytes, to_bytes
+from cgpfl.engine.flower.orders import Order, RefusedError, from_bytes, to_bytes, trouble
 from cgpfl.errors import CgpflError
 
 
@@ -35,6 +35,8 @@ def answer(
         return {"problem": str(error)}, {}
     except CgpflError as error:
         return {"private": str(error)}, {}
+    except OSError as error:  # its log may be on the same disk
+        return {"private": f"{error.filename or 'a file'}: {error.strerror or error}", "problem": trouble(error)}, {}
     return reply.facts(), reply.upload
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,14 +20,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load_file
 
 from cgpfl.data import Form
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import finite, parameters
 from cgpfl.experiment.reload import Published
 from cgpfl.experiment.result import PersonalModel
-from cgpfl.files import write
+from cgpfl.files import check_new, is_whole, regular, save_arrays, write
 from cgpfl.inference.graph import GRAPHS, OPSET, check_graph, onnx_bytes
 from cgpfl.inference.nodes import optional
 from cgpfl.inference.score import Score
@@ -68,7 +70,8 @@ def check_formats(formats: tuple[str, ...]) -> None:
 
 def check_out(out: Path) -> None:
     """A folder that exists is never touched."""
-    if out.exists():
+    check_new(out)
+    if os.path.lexists(out):
         raise CgpflError(f"out {out}: exists already; choose another")
 
 
@@ -90,12 +93,11 @@ def write_export(
     check_formats(formats)
     check_out(out)
     content = _card(model, published, facts, score, shared)
-    part = out.with_name(out.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
+    part = out.with_name(f".{secrets.token_hex(8)}.part")
     try:
-        part.mkdir(parents=True)
-        arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(model.params)}
-        write(part / ARRAYS, save(arrays))
+        out.parent.mkdir(parents=True, exist_ok=True)
+        part.mkdir()
+        save_arrays(part / ARRAYS, {name: np.asarray(leaf) for name, leaf in _named(model.params)}, {})
         difference, note = None, None
         if "onnx" in formats:
             some = samples[:CHECKED]
@@ -179,11 +181,20 @@ def load_model(folder: str | Path, model: Any = None) -> Loaded:
         raise CgpflError(f"model {folder}: {name}: none of {', '.join(MODELS)}; in Python: load_model(DIR, model=...)")
     what, settings = (name, settings) if model is None else (model, {})
     built = as_model(what, form.shape, form.classes, objective=form.objective, **settings)
+    arrays = _arrays(folder)
+    return Loaded(_params(arrays, built, folder), built, form, card)
+
+
+def _arrays(folder: Path) -> dict[str, np.ndarray]:
+    """The parameters of an export, as they were written; those of somebody else have no checksum."""
     try:
-        arrays = load_file(folder / ARRAYS)
+        if not is_whole(regular(folder / ARRAYS)):
+            raise CgpflError(f"model {folder}: {ARRAYS} is damaged: its checksum is another; export the model again")
+        return load_file(folder / ARRAYS)
+    except CgpflError:
+        raise
     except (OSError, SafetensorError, ValueError) as error:
         raise CgpflError(f"model {folder}: {ARRAYS} cannot be read ({type(error).__name__})") from error
-    return Loaded(_params(arrays, built, folder), built, form, card)
 
 
 def read_card(folder: Path) -> dict[str, Any]:

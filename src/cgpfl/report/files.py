@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, DamagedError
+from cgpfl.files import load_arrays
 
 EVENTS = "events.jsonl"
 
@@ -54,16 +55,12 @@ def read_history(run: Path) -> pd.DataFrame:
 
 def load(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and facts of a safetensors file; nothing where there is none."""
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(path, "np") as file:
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return arrays, json.loads((file.metadata() or {}).get("facts", "{}"))
-    except FileNotFoundError:  # also when it went away just now: a resumed run removes records it will write again
-        return {}, {}
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CgpflError(f"report: {path} cannot be read ({type(error).__name__})") from error
+        return load_arrays(path) if path.exists() else ({}, {})
+    except DamagedError as error:
+        if isinstance(error.__cause__, FileNotFoundError):  # gone just now: a resumed run removes what it writes again
+            return {}, {}
+        raise CgpflError(f"report: {error}") from error
 
 
 def recorded(folder: Path) -> tuple[list[int], dict[str, np.ndarray]]:

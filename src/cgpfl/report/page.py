@@ -14,6 +14,7 @@ from string import Template
 from typing import Any
 
 from cgpfl.errors import CgpflError
+from cgpfl.files import write
 from cgpfl.report.choice import count
 from cgpfl.report.columns import PLAIN, accuracy, comparison_table, curves, first_title, run_table
 from cgpfl.report.files import whole
@@ -34,9 +35,7 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
     text = html(runs)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        part = out.with_name(out.name + ".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(out)
+        write(out, text.encode())
     except OSError as error:
         raise CgpflError(f"--out {out}: cannot be written: {error.strerror or error}") from error
     return out

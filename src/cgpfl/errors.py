@@ -30,6 +30,10 @@ class LostError(CgpflError):
     """Another process of the run is gone, or cannot be reached."""
 
 
+class NeedsError(CgpflError):
+    """A package that is not installed would be needed."""
+
+
 class DamagedError(CgpflError):
     """A file is not, or no longer, what was written."""
 

@@ -89,6 +89,8 @@ def regular(path: Path, what: str = "") -> Path:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
+        if path.is_symlink():
+            raise CgpflError(f"{what or path}: is a link to nothing") from None
         raise
     except OSError as error:
         raise CgpflError(f"{what or path}: cannot be read: {error.strerror or error}") from error

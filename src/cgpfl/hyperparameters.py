@@ -21,6 +21,8 @@ from cgpfl.errors import CgpflError, did_you_mean
 from cgpfl.registry import Registry, path_of
 
 T = TypeVar("T")
+LARGEST_WHOLE, LARGEST = 2**31 - 1, 2**1023
+"""Of whole numbers where nobody says, and of whole numbers that are meant as others."""
 
 
 def hyper(
@@ -225,7 +227,8 @@ def validate(settings: Any, where: str | None = None) -> None:
             for path, inner in _components(settings, name, field):
                 validate(inner, f"{label}.{path}")
         elif "kind" in field.metadata and not _is_allowed(value, field.metadata):
-            raise CgpflError(f"{label}: {name} = {value!r}: must be {allowed(field)}")
+            most = f" and <= {LARGEST_WHOLE:,}" if _too_large(value, field.metadata) else ""
+            raise CgpflError(f"{label}: {name} = {_said(value)}: must be {allowed(field)}{most}")
 
 
 def from_values(cls: type[T], values: Any, where: str) -> T:
@@ -301,9 +304,25 @@ def plain(value: Any, field: dataclasses.Field[Any], where: str) -> Any:
         return tuple(build(kind, one, where) for one in each)
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
-    if field.metadata.get("kind") is float and type(value) is int:
+    if field.metadata.get("kind") is float and type(value) is int and abs(value) < LARGEST:
         return float(value)
     return tuple(plain(v, field, where) for v in value) if isinstance(value, list | tuple) else value
+
+
+def _too_large(value: Any, about: Any) -> bool:
+    """Whether a number is beyond what programs compute with: 32 bits of a whole number, or infinite."""
+    if about["kind"] is int and type(value) is int:
+        return about["high"] is None and abs(value) > LARGEST_WHOLE
+    if about["kind"] is float and isinstance(value, int | float):
+        return abs(value) >= LARGEST if isinstance(value, int) else not math.isfinite(value)
+    return False
+
+
+def _said(value: Any) -> str:
+    """A value as it is repeated in an error; of a number of very many digits, how many."""
+    if type(value) is int and abs(value) >= 10**50:
+        return f"an integer of about {int(value.bit_length() * 0.30103) + 1} digits"
+    return repr(value)
 
 
 def _is_allowed(value: Any, about: Any) -> bool:
@@ -322,7 +341,7 @@ def _is_allowed(value: Any, about: Any) -> bool:
     }
     if kind is float and isinstance(value, jax.Array):  # traced, or one of a stack in a sweep
         return True
-    if kind not in checks or not checks[kind](value) or (kind is float and not math.isfinite(value)):
+    if kind not in checks or not checks[kind](value) or _too_large(value, about):
         return False
     return (
         (about["low"] is None or value >= about["low"])

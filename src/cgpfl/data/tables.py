@@ -14,6 +14,7 @@ from cgpfl.data.federated import FederatedData
 from cgpfl.data.labels import guess_task
 from cgpfl.data.samples import owners
 from cgpfl.errors import CgpflError
+from cgpfl.files import regular
 from cgpfl.hyperparameters import hyper
 from cgpfl.objectives import TASKS
 
@@ -77,6 +78,7 @@ def read_table(path: Path) -> Any:
 
     if not path.exists():
         raise CgpflError(f"data {path}: no such file or folder")
+    regular(path, f"data {path}")
     try:
         frame = pd.read_csv(path) if path.suffix.lower() == ".csv" else pd.read_parquet(path)
     except Exception as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -73,23 +72,6 @@ def recorded(folder: Path) -> tuple[list[int], dict[str, np.ndarray]]:
             rounds += facts["rounds"]
             blocks.append(arrays)
     return rounds, {name: np.concatenate([b[name] for b in blocks]) for name in (blocks[0] if blocks else {})}
-
-
-def events_of(path: Path) -> list[dict[str, Any]]:
-    """The events of a run; a line that was cut off is left out."""
-    try:
-        text = (path / EVENTS).read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return []
-    events = []
-    for line in text.splitlines():
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict) and {"kind", "method", "round", "values"} <= event.keys():
-            events.append(event)
-    return events
 
 
 def begun(path: Path) -> bool:

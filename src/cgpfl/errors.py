@@ -54,7 +54,7 @@ def _cut(found: re.Match[str]) -> str:
     if "/" in text and len(text) <= MOST - MOST_OF_ONE and not text.startswith(("[", "{", "(")):
         return text  # a path is of use whole
     last = text[-1] if text[0] in "'\"[{(" else ""
-    return f"{text[: MOST_OF_ONE - 40]}… ({len(text):,} characters){last}"
+    return f"{text[: MOST_OF_ONE - 2]}…{last}"
 
 
 def _ends(text: str, most: int) -> str:

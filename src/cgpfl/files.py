@@ -204,20 +204,22 @@ def is_whole(path: Path) -> bool:
     return found.hexdigest().encode() == marked[1]
 
 
-def load_arrays(path: Path, advice: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """What :func:`save_arrays` wrote; ``advice`` tells the user what to do where that cannot be read."""
-    reason = ""
+def load_arrays(path: Path, advice: str = "", *, bare: bool = False) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """What :func:`save_arrays` wrote; ``advice`` tells the user what to do where that cannot be read.
+
+    ``bare``: there may be no facts, as in somebody else's file.
+    """
+    more, cause = f"; {advice}" if advice else "", None
     try:
-        if not is_whole(regular(path)):
-            reason = "is damaged: its checksum is another"
-        else:
+        if is_whole(regular(path)):
             with safe_open(path, "np") as file:
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                return arrays, json.loads(file.metadata()["facts"])
+                about = file.metadata() or {}
+                return arrays, json.loads(about.get("facts", "{}") if bare else about["facts"])
+        reason = "is damaged: its checksum is another"
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        reason = f"cannot be read ({type(error).__name__})"
-        raise DamagedError(f"{path}: {reason}; {advice}" if advice else f"{path}: {reason}") from error
-    raise DamagedError(f"{path}: {reason}; {advice}" if advice else f"{path}: {reason}")
+        reason, cause = f"cannot be read ({type(error).__name__})", error
+    raise DamagedError(f"{path}: {reason}{more}") from cause
 
 
 def save_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:

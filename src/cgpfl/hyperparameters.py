@@ -69,6 +69,15 @@ def component(default: Any, meaning: str, registry: Registry, *, many: bool = Fa
 @dataclass_transform(frozen_default=True)
 def algorithm(cls: type[T]) -> type[T]:
     """Class decorator: a frozen dataclass whose float hyper-parameters, its components' too, are JAX pytree leaves."""
+    own: Callable[[Any], None] | None = getattr(cls, "__post_init__", None)
+
+    def check(method: Any) -> None:
+        """Whether what was given is of the right kind and in range: said where it is given."""
+        if own is not None:
+            own(method)
+        _check_given(method)
+
+    cls.__post_init__ = check  # type: ignore[attr-defined]
     cls = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     names = tuple(f.name for f in fields)
@@ -229,6 +238,18 @@ def validate(settings: Any, where: str | None = None) -> None:
         elif "kind" in field.metadata and not _is_allowed(value, field.metadata):
             most = f" and <= {LARGEST_WHOLE:,}" if _too_large(value, field.metadata) else ""
             raise CgpflError(f"{label}: {name} = {_said(value)}: must be {allowed(field)}{most}")
+
+
+def _check_given(method: Any) -> None:
+    """Check plain values that a constructor was given; arrays, of a sweep, and components are checked when used."""
+    for name, field in hyper_parameters(method).items():
+        value = getattr(method, name)
+        if "kind" not in field.metadata or is_component(field) or value is field.default:
+            continue
+        if isinstance(value, bool | int | float | str | np.generic):
+            label = getattr(method, "name", "") or type(method).__name__
+            if not _is_allowed(plain(value, field, name), field.metadata):
+                raise CgpflError(f"{label}: {name} = {_said(value)}: must be {allowed(field)}")
 
 
 def from_values(cls: type[T], values: Any, where: str) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,8 @@ PLAIN = Reading()
 
 def is_file(name: str) -> bool:
     """Whether a source is a file or folder of the user's."""
-    return name.lower().endswith((".npz", *SUFFIXES)) or ("/" in name and ":" not in name) or Path(name).is_dir()
+    named = name.lower().endswith((".npz", *SUFFIXES)) or ("/" in name and ":" not in name)
+    return named or os.path.isdir(name)  # noqa: PTH112 (which takes a name that is too long for none)
 
 
 def load(name: str, tell: Tell | None = None, reading: Reading = PLAIN) -> Source:

@@ -92,6 +92,8 @@ def read_table(path: Path) -> Any:
 def source_of(frame: Any, reading: Reading, where: str, names: Iterable[str] = CLIENTS) -> Source:
     """A frame as samples; ``names``: what the column of clients may be called where nobody says."""
     frame = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
+    if isinstance(frame, type) or not hasattr(frame, "columns"):
+        raise CgpflError(f"{where}: {type(frame).__name__} is no table; give a pandas or Polars frame")
     there = [str(c) for c in frame.columns]
     label = reading.label or _only(there, LABELS, where)
     targets = [part.strip() for part in label.split(",")]

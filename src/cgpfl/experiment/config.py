@@ -201,7 +201,8 @@ class Experiment(Settings):
             experiment = dataclasses.replace(experiment, model=Named("", given=model))
         if not isinstance(data, str | dict):
             if not is_data(data):
-                raise CgpflError(f"data: {type(data).__name__} is no FederatedData, name or .npz file")
+                kind = f"the class {data.__name__}" if isinstance(data, type) else type(data).__name__
+                raise CgpflError(f"data: {kind} is no FederatedData, name or .npz file")
             given = GivenData(data)
             seed: int | str = 0 if given.is_one else "same"
             experiment = dataclasses.replace(experiment, data=DataConfig(seed=seed, given=given))

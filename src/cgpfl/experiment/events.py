@@ -85,6 +85,8 @@ class JsonLines:
 
 def check_callbacks(callbacks: Iterable[Callback]) -> None:
     """Callbacks are functions; said before anything is written."""
+    if not isinstance(callbacks, Iterable):
+        raise CgpflError(f"callbacks: {callbacks!r} is no list of functions of one event")
     for callback in callbacks:
         if not callable(callback):
             raise CgpflError(f"callbacks: {callback!r} is not a function of one event")

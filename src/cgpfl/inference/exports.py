@@ -12,6 +12,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import form_of
 from cgpfl.experiment.reload import load_result, published
 from cgpfl.experiment.result import PersonalModel, Result
+from cgpfl.files import a_path
 from cgpfl.inference.candidates import candidates
 from cgpfl.inference.folder import FORMATS, Exported, check_formats, check_out, write_export
 from cgpfl.inference.score import scored
@@ -35,16 +36,16 @@ def export(
     if (client is None) == (context is None):
         raise CgpflError("export: give either a client or a context")
     check_formats(formats)
-    check_out(Path(out))
+    check_out(a_path(out))
     if isinstance(run, Result) and method not in (None, run.label):
         raise CgpflError(f"method {method!r}: this result is of {run.label}")
-    result = run if isinstance(run, Result) else load_result(Path(run), method)
+    result = run if isinstance(run, Result) else load_result(a_path(run, "run"), method)
     model, rows, facts = _context(result, context) if client is None else _client(result, client)
     data = result.data
     x, y = data.x[rows], data.y[rows]
     shared = None if client is None else _shared(result, result.data.place(client))
     return write_export(
-        Path(out),
+        a_path(out),
         model,
         published(result),
         facts,

@@ -19,15 +19,13 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from cgpfl.data import Form
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, DamagedError
 from cgpfl.experiment.folder import finite, parameters
 from cgpfl.experiment.reload import Published
 from cgpfl.experiment.result import PersonalModel
-from cgpfl.files import check_new, is_whole, regular, save_arrays, write
+from cgpfl.files import a_path, check_new, load_arrays, save_arrays, write
 from cgpfl.inference.graph import GRAPHS, OPSET, check_graph, onnx_bytes
 from cgpfl.inference.nodes import optional
 from cgpfl.inference.score import Score
@@ -170,7 +168,7 @@ def _card(
 
 def load_model(folder: str | Path, model: Any = None) -> Loaded:
     """The model of an export folder. ``model``: the architecture, where it is not one of the library's own."""
-    folder = Path(folder)
+    folder = a_path(folder, "model")
     card = read_card(folder)
     try:
         name, settings = card["model"]["name"], card["model"]["settings"]
@@ -181,20 +179,12 @@ def load_model(folder: str | Path, model: Any = None) -> Loaded:
         raise CgpflError(f"model {folder}: {name}: none of {', '.join(MODELS)}; in Python: load_model(DIR, model=...)")
     what, settings = (name, settings) if model is None else (model, {})
     built = as_model(what, form.shape, form.classes, objective=form.objective, **settings)
-    arrays = _arrays(folder)
-    return Loaded(_params(arrays, built, folder), built, form, card)
-
-
-def _arrays(folder: Path) -> dict[str, np.ndarray]:
-    """The parameters of an export, as they were written; those of somebody else have no checksum."""
     try:
-        if not is_whole(regular(folder / ARRAYS)):
-            raise CgpflError(f"model {folder}: {ARRAYS} is damaged: its checksum is another; export the model again")
-        return load_file(folder / ARRAYS)
-    except CgpflError:
-        raise
-    except (OSError, SafetensorError, ValueError) as error:
-        raise CgpflError(f"model {folder}: {ARRAYS} cannot be read ({type(error).__name__})") from error
+        arrays, _ = load_arrays(folder / ARRAYS, bare=True)
+    except DamagedError as error:
+        reason = str(error).removeprefix(f"{folder / ARRAYS}: ")
+        raise CgpflError(f"model {folder}: {ARRAYS} {reason}; export the model again") from error
+    return Loaded(_params(arrays, built, folder), built, form, card)
 
 
 def read_card(folder: Path) -> dict[str, Any]:

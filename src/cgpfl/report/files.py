@@ -55,11 +55,11 @@ def read_history(run: Path) -> pd.DataFrame:
 def load(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and facts of a safetensors file; nothing where there is none."""
     try:
-        return load_arrays(path) if path.exists() else ({}, {})
+        return load_arrays(path, bare=True) if path.exists() else ({}, {})
     except DamagedError as error:
         if isinstance(error.__cause__, FileNotFoundError):  # gone just now: a resumed run removes what it writes again
             return {}, {}
-        raise CgpflError(f"report: {error}") from error
+        raise CgpflError(f"report: {path} {str(error).removeprefix(f'{path}: ')}") from error
 
 
 def recorded(folder: Path) -> tuple[list[int], dict[str, np.ndarray]]:

@@ -21,6 +21,8 @@ from cgpfl.errors import CgpflError, did_you_mean
 from cgpfl.registry import Registry, path_of
 
 T = TypeVar("T")
+LARGEST_WHOLE, LARGEST = 2**31 - 1, 2**1023
+"""Of whole numbers where nobody says, and of whole numbers that are meant as others."""
 
 
 def hyper(
@@ -67,6 +69,15 @@ def component(default: Any, meaning: str, registry: Registry, *, many: bool = Fa
 @dataclass_transform(frozen_default=True)
 def algorithm(cls: type[T]) -> type[T]:
     """Class decorator: a frozen dataclass whose float hyper-parameters, its components' too, are JAX pytree leaves."""
+    own: Callable[[Any], None] | None = getattr(cls, "__post_init__", None)
+
+    def check(method: Any) -> None:
+        """Whether what was given is of the right kind and in range: said where it is given."""
+        if own is not None:
+            own(method)
+        _check_given(method)
+
+    cls.__post_init__ = check  # type: ignore[attr-defined]
     cls = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     names = tuple(f.name for f in fields)
@@ -225,7 +236,20 @@ def validate(settings: Any, where: str | None = None) -> None:
             for path, inner in _components(settings, name, field):
                 validate(inner, f"{label}.{path}")
         elif "kind" in field.metadata and not _is_allowed(value, field.metadata):
-            raise CgpflError(f"{label}: {name} = {value!r}: must be {allowed(field)}")
+            most = f" and <= {LARGEST_WHOLE:,}" if _too_large(value, field.metadata) else ""
+            raise CgpflError(f"{label}: {name} = {_said(value)}: must be {allowed(field)}{most}")
+
+
+def _check_given(method: Any) -> None:
+    """Check plain values that a constructor was given; arrays, of a sweep, and components are checked when used."""
+    for name, field in hyper_parameters(method).items():
+        value = getattr(method, name)
+        if "kind" not in field.metadata or is_component(field) or value is field.default:
+            continue
+        if isinstance(value, bool | int | float | str | np.generic):
+            label = getattr(method, "name", "") or type(method).__name__
+            if not _is_allowed(plain(value, field, name), field.metadata):
+                raise CgpflError(f"{label}: {name} = {_said(value)}: must be {allowed(field)}")
 
 
 def from_values(cls: type[T], values: Any, where: str) -> T:
@@ -301,9 +325,25 @@ def plain(value: Any, field: dataclasses.Field[Any], where: str) -> Any:
         return tuple(build(kind, one, where) for one in each)
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
-    if field.metadata.get("kind") is float and type(value) is int:
+    if field.metadata.get("kind") is float and type(value) is int and abs(value) < LARGEST:
         return float(value)
     return tuple(plain(v, field, where) for v in value) if isinstance(value, list | tuple) else value
+
+
+def _too_large(value: Any, about: Any) -> bool:
+    """Whether a number is beyond what programs compute with: 32 bits of a whole number, or infinite."""
+    if about["kind"] is int and type(value) is int:
+        return about["high"] is None and abs(value) > LARGEST_WHOLE
+    if about["kind"] is float and isinstance(value, int | float):
+        return abs(value) >= LARGEST if isinstance(value, int) else not math.isfinite(value)
+    return False
+
+
+def _said(value: Any) -> str:
+    """A value as it is repeated in an error; of a number of very many digits, how many."""
+    if type(value) is int and abs(value) >= 10**50:
+        return f"an integer of about {int(value.bit_length() * 0.30103) + 1} digits"
+    return repr(value)
 
 
 def _is_allowed(value: Any, about: Any) -> bool:
@@ -322,7 +362,7 @@ def _is_allowed(value: Any, about: Any) -> bool:
     }
     if kind is float and isinstance(value, jax.Array):  # traced, or one of a stack in a sweep
         return True
-    if kind not in checks or not checks[kind](value) or (kind is float and not math.isfinite(value)):
+    if kind not in checks or not checks[kind](value) or _too_large(value, about):
         return False
     return (
         (about["low"] is None or value >= about["low"])

@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cgpfl.engine.store import Store
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder, arrays_tree
 from cgpfl.experiment.records import Records
@@ -51,7 +52,7 @@ def test_missing_records_are_noticed(tmp_path):
     folder = MethodFolder(tmp_path)
     folder.save({"w": jnp.zeros(2)}, {"round": 4, "records": 2}, block([2, 4]))
     next(tmp_path.glob("records-*")).unlink()
-    with pytest.raises(CgpflError, match="has 0 of 2 records; delete this folder"):
+    with pytest.raises(CgpflError, match="has 0 of 2 records; delete the folder"):
         folder.load(jax.eval_shape(lambda: {"w": jnp.zeros(2)}))
 
 
@@ -85,3 +86,89 @@ def test_damaged_or_foreign_checkpoints_say_so(tmp_path):
     (tmp_path / "state.safetensors").write_bytes(b"not tensors")
     with pytest.raises(CgpflError, match="cannot be read"):
         load_arrays(tmp_path / "state.safetensors")
+
+
+LIKE = {"w": jax.ShapeDtypeStruct((2,), jnp.float32)}
+
+
+def two(path):
+    """A folder with a checkpoint of round 4 and one of round 8."""
+    folder = MethodFolder(path)
+    folder.save({"w": np.zeros(2, np.float32)}, {"round": 4, "records": 2}, block([2, 4]))
+    folder.save({"w": np.ones(2, np.float32)}, {"round": 8, "records": 4}, block([6, 8]))
+    return MethodFolder(path)
+
+
+def flip(file, at=-1, bit=0x40):
+    """An exponent bit of the last number."""
+    content = bytearray(file.read_bytes())
+    content[at] ^= bit
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["state.safetensors", "records-000008.safetensors"])
+def test_a_damaged_checkpoint_leaves_the_one_before(tmp_path, capsys, name):
+    folder = two(tmp_path)
+    flip(tmp_path / name)
+    state, facts, records = folder.load(LIKE)
+    assert (facts["round"], records.rounds, state["w"].tolist()) == (4, [2, 4], [0, 0])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{name}: is damaged: its checksum is another; going on from the one before it, round 4" in line
+    folder.save({"w": np.full(2, 3, np.float32)}, {"round": 6, "records": 3}, block([6]))
+    (tmp_path / "state.safetensors").write_bytes(b"")  # the good one is still the one before
+    assert MethodFolder(tmp_path).load(LIKE)[1]["round"] == 4
+
+
+def test_damage_everywhere_is_said(tmp_path):
+    folder = two(tmp_path)
+    flip(tmp_path / "records-000004.safetensors")
+    with pytest.raises(CgpflError, match=r"records-000004.*checksum.*; delete the folder"):
+        folder.load(LIKE)
+
+
+def test_a_state_that_was_lost_leaves_the_one_before(tmp_path):
+    folder = two(tmp_path)
+    (tmp_path / "state.safetensors").unlink()
+    assert folder.exists()
+    assert folder.load(LIKE)[2].rounds == [2, 4]
+
+
+def test_a_round_recorded_again_without_its_state(tmp_path):
+    """A server evaluates after its last round and dies before the state says so."""
+    folder = MethodFolder(tmp_path)
+    folder.save({"w": np.zeros(2, np.float32)}, {"round": 8, "records": 1}, block([4]))
+    save_arrays(tmp_path / "records-000008.safetensors", {"loss": np.zeros((1, 1))}, {"rounds": [8]})
+    again = MethodFolder(tmp_path)
+    assert again.load(LIKE)[2].rounds == [4]
+    again.save({"w": np.ones(2, np.float32)}, {"round": 8, "records": 2}, block([8]))
+    assert MethodFolder(tmp_path).load(LIKE)[2].values["loss"].tolist() == [[4], [8]]
+
+
+def test_records_from_before_the_first_state_are_not_counted(tmp_path):
+    save_arrays(tmp_path / "records-000004.safetensors", {"loss": np.zeros((2, 1))}, {"rounds": [2, 4]})
+    folder = MethodFolder(tmp_path)
+    assert not folder.exists()
+    folder.save({"w": np.zeros(2, np.float32)}, {"round": 6, "records": 3}, block([2, 4, 6]))
+    assert MethodFolder(tmp_path).load(LIKE)[2].values["loss"].tolist() == [[2], [4], [6]]
+
+
+def test_reading_changes_nothing(tmp_path):
+    """An export beside a run that has just written records must not remove them."""
+    folder = two(tmp_path)
+    save_arrays(tmp_path / "records-000009.safetensors", {"loss": np.zeros((1, 1))}, {"rounds": [9]})
+    before = sorted(p.name for p in tmp_path.iterdir())
+    folder.load(LIKE)
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_personal_states_off_the_device_are_checked(tmp_path):
+    like = {"w": jax.ShapeDtypeStruct((3,), np.float32)}
+    store = Store(like, 5)
+    store.put(np.array([1, 4]), {"w": np.ones((2, 3), np.float32)})
+    store.dump(tmp_path / "clients")
+    back = Store(like, 5)
+    back.restore(tmp_path / "clients")
+    assert back.take(np.array([0, 4]))["w"].tolist() == [[0, 0, 0], [1, 1, 1]]
+    flip(tmp_path / "clients" / "0.npy")
+    with pytest.raises(CgpflError, match=r"0\.npy is damaged"):
+        Store(like, 5).restore(tmp_path / "clients")

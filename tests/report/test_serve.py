@@ -3,6 +3,7 @@
 import json
 import shutil
 import threading
+import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pytest
 
 from browser import METHODS, keep, lines, until
 from cgpfl.errors import CgpflError
+from cgpfl.report.events import Follower, seconds_left
 from cgpfl.report.files import newest, recorded
 from cgpfl.report.serve import serve
 from run_folders import make
@@ -125,6 +127,87 @@ def test_only_this_machine_may_ask(going_on):
             get(server.url + "etc/passwd")
 
 
+def test_what_a_browser_is_told(going_on):
+    folder, _ = going_on
+    with serving([folder]) as server:
+        for path in ("", "data", "events", "favicon.ico"):
+            with get(server.url + path) as answer:
+                rules = answer.headers["Content-Security-Policy"]
+                for rule in ("default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"):
+                    assert rule in rules
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+                assert answer.headers.get_all("Cache-Control") == ["no-store"]
+
+
+def test_connections_are_limited(going_on, monkeypatch):
+    folder, _ = going_on
+    monkeypatch.setattr("cgpfl.report.serve.MOST", 3)
+    with serving([folder]) as server:
+        held = [get(server.url + "events") for _ in range(3)]
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            get(server.url + "data")
+        held.pop().close()
+        for one in held:
+            one.close()
+        more(folder, ["{}\n"])  # whoever is gone is noticed when there is news
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                assert json.loads(get(server.url + "data").read())["page"]["live"]
+                break
+            except urllib.error.HTTPError:
+                assert time.monotonic() < deadline
+                more(folder, ["{}\n"])
+                time.sleep(0.2)
+
+
+def head(server):
+    return json.loads(get(server.url + "data").read())["head"]
+
+
+def test_a_folder_that_comes_goes_and_comes_again(going_on, tmp_path):
+    folder, _ = going_on
+    later = tmp_path / "later"
+    with serving([later]) as server:
+        assert "not there yet" in head(server)
+        folder.rename(later)
+        assert ">running<" in head(server)
+        later.rename(folder)
+        assert ">gone<" in head(server)
+        assert "is gone" in json.loads(get(server.url + "data").read())["settings"]
+        folder.rename(later)
+        assert ">running<" in head(server)
+
+
+def test_events_are_read_on_from_where_they_were(going_on, monkeypatch):
+    folder, later = going_on
+    follower, parsed = Follower(folder), []
+    real = json.loads
+    monkeypatch.setattr("cgpfl.report.events.json.loads", lambda line: parsed.append(line) or real(line))
+    assert follower.read().methods["local"]["round"] == 2
+    before = len([line for line in parsed if line])
+    assert before == 4
+    more(folder, [later[0], later[1][:20]])  # the second is being written
+    assert follower.read().methods["local"]["round"] == 3
+    more(folder, [later[1][20:]])
+    assert follower.read().methods["local"]["round"] == 4
+    assert len([line for line in parsed if line]) <= before + 4
+    assert follower.read().methods["local"]["history"].equals(Follower(folder).read().methods["local"]["history"])
+    events = (folder / "events.jsonl").read_text().splitlines(keepends=True)
+    (folder / "events.jsonl").write_text("".join(events[:3]))  # begun anew
+    assert follower.read().methods["local"]["round"] == 1
+
+
+def test_time_left():
+    def method(done, rounds, seconds, over=False):
+        return {"round": done, "rounds": rounds, "summary": {"seconds": seconds, **({"rounds": done} if over else {})}}
+
+    assert seconds_left({}, ["a"]) is None
+    assert seconds_left({"a": method(5, 20, 10.0)}, ["a"]) == 30
+    assert seconds_left({"a": method(20, 20, 40.0, True), "b": method(10, 20, 30.0)}, ["a", "b", "c"]) == 30 + 50
+    assert seconds_left({"a": method(20, 20, 40.0, True), "b": method(0, 20, None)}, ["a", "b"]) == 40
+
+
 def test_trouble_is_said_on_the_page_and_goes_away(opened, going_on):
     folder, later = going_on
     config = (folder / "config.toml").read_text()
@@ -145,7 +228,7 @@ def test_trouble_is_said_on_the_page_and_goes_away(opened, going_on):
 def test_whatever_goes_wrong_is_one_line(going_on, monkeypatch):
     folder, _ = going_on
 
-    def broken(runs, live):
+    def broken(runs, live=None):
         raise RuntimeError("no\nluck")
 
     with serving([folder]) as server:
@@ -167,8 +250,6 @@ def test_files_that_vanish_are_skipped(tmp_path, monkeypatch):
 
 def test_bad_input_is_one_line(going_on, tmp_path):
     folder, _ = going_on
-    with pytest.raises(CgpflError, match="no such folder"):
-        serve([tmp_path / "none"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(CgpflError, match="is it a run folder"):
         serve([tmp_path / "empty"])

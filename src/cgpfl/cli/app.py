@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, NeedsError, short
 
 BEGAN = time.monotonic()
 """When the command was given, or nearly: this is imported first."""
@@ -20,7 +20,8 @@ EPILOG = """
 
 [dim]cgpfl watch runs/digits-rotation-1[/dim]
 
-Exit codes: 0 done; 1 every method diverged; 2 bad input, one line says what; 130 stopped by Ctrl-C, can be resumed.
+Exit codes: 0 done; 1 every method diverged; 2 bad input, or a file that could not be written, one line says what; 130
+stopped by Ctrl-C, can be resumed.
 """
 
 app = typer.Typer(
@@ -86,12 +87,13 @@ def page(folder: Path, quiet: bool) -> None:
 
     try:
         written = write_report([folder], folder / "report.html")
-    except CgpflError as error:
+    except NeedsError as error:
         typer.echo(str(error), err=True)
         return
     except Exception as error:  # the run is done and saved, whatever became of its page
-        said = " ".join(str(error).split())
-        typer.echo(f"report: could not be made ({type(error).__name__}: {said}); {folder} is complete", err=True)
-        return
+        said = short(" ".join(str(error).split()))
+        known = said if isinstance(error, CgpflError) else f"could not be made ({type(error).__name__}: {said})"
+        typer.echo(f"report: {known}; {folder} is complete", err=True)
+        raise typer.Exit(2) from error
     if not quiet:
         typer.echo(f"report: {written}")

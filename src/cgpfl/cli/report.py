@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -12,27 +12,15 @@ import typer
 
 from cgpfl.cli.app import app
 from cgpfl.errors import CgpflError
-
-LOOK = 0.2
-"""Seconds between two looks for a folder that is not there yet."""
+from cgpfl.files import a_path
 
 
 def _each_once(runs: list[Path]) -> list[Path]:
     """The folders, each once, however it is spelled."""
-    first: dict[Path, Path] = {}
-    for run in runs:
-        first.setdefault(run.resolve(), run)
+    first: dict[str, Path] = {}
+    for run in (a_path(run, "run") for run in runs):
+        first.setdefault(os.path.realpath(run), run)
     return list(first.values())
-
-
-def _wait_for(runs: list[Path]) -> None:
-    """Until the runs whose folders are not there have begun."""
-    from cgpfl.report.files import begun
-
-    for run in (run for run in runs if not run.exists()):
-        typer.echo(f"run {run}: not there yet; waiting for it (Ctrl-C ends)", err=True)
-        while not begun(run):
-            time.sleep(LOOK)
 
 
 @app.command()
@@ -59,8 +47,8 @@ def report(
 
     runs = _each_once(runs)
     default = runs[0] / "report.html" if len(runs) == 1 else Path("runs/report.html")
-    typer.echo(write_report(runs, out or default))
-    for file in [] if figures is None else write_overlay(runs, figures):
+    typer.echo(write_report(runs, default if out is None else a_path(out, "--out")))
+    for file in [] if figures is None else write_overlay(runs, a_path(figures, "--figures")):
         typer.echo(file)
 
 
@@ -83,10 +71,10 @@ def watch(
         raise CgpflError(f"--port {port}: must be a number from 0 to 65535")
     runs = _each_once(runs)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts it in the background ignores Ctrl-C
-    with suppress(KeyboardInterrupt):
-        _wait_for(runs)
-        with serve(runs, port) as server:
-            typer.echo(f"{server.url} (Ctrl-C ends)")
-            if show:
-                typer.launch(server.url)
-            server.serve_forever()
+    with suppress(KeyboardInterrupt), serve(runs, port) as server:
+        for run in (run for run in runs if not run.exists()):
+            typer.echo(f"run {run}: not there yet; waiting for it (Ctrl-C ends)", err=True)
+        typer.echo(f"{server.url} (Ctrl-C ends)")
+        if show:
+            typer.launch(server.url)
+        server.serve_forever()

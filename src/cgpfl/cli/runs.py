@@ -11,6 +11,7 @@ import typer
 from cgpfl.cli.app import Quiet, Verbose, app, go, one_of
 from cgpfl.cli.options import Methods, experiment_options, named
 from cgpfl.errors import CgpflError
+from cgpfl.files import a_path
 
 Config = Annotated[Path | None, typer.Argument(help="A TOML configuration; flags override it.")]
 Devices = Annotated[str | None, typer.Option(help="Devices that share the clients: a number, or all.")]
@@ -68,7 +69,7 @@ def run(
     with pointing(config):
         values = nested(config, flags, method, DEFAULT_METHODS, settings)
         experiment = from_dict(values, str(config) if config is not None else "command line")
-        folder = out or free_folder(experiment.data.source, experiment.data.chosen_split)
+        folder = a_path(out) if out else free_folder(experiment.data.source, experiment.data.chosen_split)
         listening = _callbacks(track, verbose, quiet)
         go(lambda tell: run_experiment(experiment, folder, tell, listening), folder, quiet=quiet, verbose=verbose)
 
@@ -116,7 +117,7 @@ def compare(
         section.update({k: v for k, v in given.items() if v is not None})
     with pointing(config):
         experiment, comparing = from_config(values, str(config) if config is not None else "command line")
-        folder = out or free_folder(experiment.data.source, experiment.data.chosen_split, "compare-")
+        folder = a_path(out) if out else free_folder(experiment.data.source, experiment.data.chosen_split, "compare-")
         listening = _callbacks(track, verbose, quiet)
         go(
             lambda tell: run_comparison(experiment, comparing, folder, tell, listening),
@@ -147,6 +148,7 @@ def resume(
     from cgpfl.experiment.experiment import resume_experiment
     from cgpfl.experiment.lines import pointing
 
+    folder = a_path(folder, "run")
     again: Any = resume_comparison if is_comparison(folder) else resume_experiment
     if is_comparison(folder) and any(flag is not None for flag in (coordinator, processes, process_id)):
         raise CgpflError("--coordinator: a comparison runs in one process")

@@ -30,9 +30,15 @@ WIDTH = 80
 """Columns of prose."""
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """The command line knows what to do."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Standard output; in a pipe as wide as the text needs, and without colours."""
-    return Console(width=None if sys.stdout.isatty() else 110, highlight=False)
+    return _Console(width=None if sys.stdout.isatty() else 110, highlight=False)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,7 @@ def make_data(
     recipe = {**locals(), **reading}
     del recipe["reading"]
     recipe["split"] = recipe.pop("split_by")
+    _check_kinds(recipe)
     if not 0 <= public < 1:
         raise CgpflError(f"public = {public:g}: must be a share, >= 0 and < 1")
     if not 0 < share <= 1:
@@ -110,6 +112,27 @@ def make_data(
         share=share,
         public=public,
     ).made_by(recipe)
+
+
+KINDS: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("source", "split"), (str, "text")),
+    **dict.fromkeys(("contexts", "classes_per_client", "largest", "seed", "clients", "smallest"), (Integral, "whole")),
+    **dict.fromkeys(("alpha", "spread", "share", "test", "validation", "public"), (Real, "a number")),
+}
+
+
+def _check_kinds(given: dict[str, Any]) -> None:
+    """Arguments of the right kinds; their ranges are checked where they matter."""
+    for name, (kind, what) in KINDS.items():
+        value = given[name]
+        if name in ("clients", "smallest") and isinstance(value, str) and value == "auto":
+            continue
+        if not isinstance(value, kind) or isinstance(value, bool):
+            must = "a whole number" if kind is Integral else what
+            also = ' or "auto"' if name in ("clients", "smallest") else ""
+            raise CgpflError(f"data: {name} = {value!r}: must be {must}{also}")
+        if kind is Integral and not 0 <= int(value) < 2**32:
+            raise CgpflError(f"data: {name} = {value!r}: must be from 0 to {2**32 - 1:,}")
 
 
 def _split(wanted: str, source: str, raw: Source) -> str:

@@ -86,6 +86,10 @@ class FederatedData:
     """The arguments of :func:`~cgpfl.data.make_data`, and what it gave."""
 
     def __post_init__(self) -> None:
+        for name, kind in (("x", np.ndarray), ("y", np.ndarray), ("train", IndexTable), ("test", IndexTable)):
+            if not isinstance(getattr(self, name), kind):
+                found = type(getattr(self, name)).__name__
+                raise CgpflError(f"data: {name} is a {found}, not {kind.__name__}; see FederatedData.from_arrays")
         if self.ids.size == 0:
             object.__setattr__(self, "ids", np.arange(self.clients, dtype=np.int32))
         _check(self)
@@ -317,7 +321,7 @@ class FederatedData:
         ``task``, ``classes``, ``scale``, ``shift`` (model inputs are x * scale + shift); ``context [N]`` if the true
         contexts are known.
         """
-        owner, names = owners(client, len(np.asarray(y)))
+        owner, names = owners(client, np.asarray(y).shape[0] if np.ndim(y) else 0)
         parts = [np.flatnonzero(owner == i) for i in range(int(owner.max()) + 1)]
         return cls.from_parts(x, y, parts, context=known_contexts(context), **{"names": names, **more})
 
@@ -363,6 +367,8 @@ class FederatedData:
             test = [test[name] for name in clients] if isinstance(test, dict) else test
             clients = list(clients.values())
         names = more.get("names", ())
+        if isinstance(clients, str) or not isinstance(clients, Sequence):
+            raise CgpflError(f"clients: {type(clients).__name__} is no list; give one pair (x, y) a client")
         pairs = [
             pair(*pair_of(c, label), f"client {n}") for n, c in zip(names or range(len(clients)), clients, strict=True)
         ]

@@ -9,6 +9,7 @@ import numpy as np
 
 from cgpfl.data.tables import SUFFIXES, Reading, Source, read_table, source_of
 from cgpfl.errors import CgpflError
+from cgpfl.files import regular
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 ARRAYS = (".npz",)
@@ -28,7 +29,9 @@ def read_folder(folder: Path, reading: Reading) -> Source:
     """
     where = f"data {folder}"
     there = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
-    files, folders = [p for p in there if p.is_file()], [p for p in there if p.is_dir()]
+    files, folders = [p for p in there if not p.is_dir()], [p for p in there if p.is_dir()]
+    for file in files:
+        regular(file, f"data {file}")
     if files and folders:
         raise CgpflError(
             f"{where}: has files ({files[0].name}, …) and folders ({folders[0].name}, …); must be one kind"
@@ -50,7 +53,9 @@ def _in_folders(folders: list[Path]) -> list[tuple[str, str, Path]]:
     """(client, part, file) of a folder a client."""
     found = []
     for folder in folders:
-        files = sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
+        files = sorted(p for p in folder.iterdir() if not p.is_dir() and not p.name.startswith("."))
+        for file in files:
+            regular(file, f"data {file}")
         if len(files) == 1:
             found.append((folder.name, "", files[0]))
         elif sorted(p.stem for p in files) == sorted(PARTS):

@@ -18,6 +18,7 @@ from cgpfl.data.form import Form
 from cgpfl.data.samples import samples
 from cgpfl.data.tables import LABELS, SUFFIXES, read_table
 from cgpfl.errors import CgpflError
+from cgpfl.files import regular
 
 KINDS = (".npz", *SUFFIXES)
 
@@ -89,6 +90,7 @@ def read_samples(path: Path, form: Form) -> Samples:
     """The samples of one file, checked; labels are optional."""
     if not path.exists():
         raise CgpflError(f"data {path}: no such file or folder")
+    regular(path, f"data {path}")
     if path.suffix.lower() not in KINDS:
         raise CgpflError(f"data {path}: unknown kind of file {path.suffix or path.name!r}; must be {', '.join(KINDS)}")
     where = f"data {path}"

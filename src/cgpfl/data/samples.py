@@ -51,8 +51,21 @@ def _first_bad(x: np.ndarray) -> int:
     return int(np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))[0])
 
 
+MOST_CLASSES = 200_000
+"""A model has an output for each, for every client."""
+
+
 def answers(y: Any, task: str, classes: int | None, labels: Sequence[Any]) -> tuple[np.ndarray, dict[str, Any]]:
     """Labels of any kind as they are stored, and what they are: task, classes, labels."""
+    found, known = _answers(y, task, classes, labels)
+    if known["classes"] > MOST_CLASSES:
+        raise CgpflError(
+            f"y: has {known['classes']:,} classes; must have at most {MOST_CLASSES:,} (numbers are task = regression)"
+        )
+    return found, known
+
+
+def _answers(y: Any, task: str, classes: int | None, labels: Sequence[Any]) -> tuple[np.ndarray, dict[str, Any]]:
     naming.check_task(task)
     task = naming.guess_task(y) if task == "auto" and classes is None and not labels else task
     if task in ("regression", "multi-label"):

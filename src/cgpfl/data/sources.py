@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from cgpfl.data.folders import read_folder
 from cgpfl.data.sets import SETS
 from cgpfl.data.tables import SUFFIXES, Reading, Source, read_table, source_of
 from cgpfl.errors import CgpflError, did_you_mean
+from cgpfl.files import a_path, regular
 from cgpfl.registry import Registry
 
 SOURCES = Registry(
@@ -35,7 +37,8 @@ PLAIN = Reading()
 
 def is_file(name: str) -> bool:
     """Whether a source is a file or folder of the user's."""
-    return name.lower().endswith((".npz", *SUFFIXES)) or ("/" in name and ":" not in name) or Path(name).is_dir()
+    named = name.lower().endswith((".npz", *SUFFIXES)) or ("/" in name and ":" not in name)
+    return named or os.path.isdir(name)  # noqa: PTH112 (which takes a name that is too long for none)
 
 
 def load(name: str, tell: Tell | None = None, reading: Reading = PLAIN) -> Source:
@@ -48,7 +51,7 @@ def load(name: str, tell: Tell | None = None, reading: Reading = PLAIN) -> Sourc
     It is read once a process and cannot be written to: everybody gets the same array x.
     """
     if is_file(name):
-        return _file(Path(name), reading)
+        return _file(a_path(name, "data"), reading)
     if name in FEDERATIONS:
         return _federation(name, reading, tell)
     if said := reading.chosen():
@@ -84,6 +87,7 @@ def _file(path: Path, reading: Reading) -> Source:
         return read_folder(path, reading)
     if not path.exists():
         raise CgpflError(f"data {path}: does not exist")
+    regular(path, f"data {path}")
     if path.suffix.lower() in SUFFIXES:
         return source_of(read_table(path), reading, f"data {path}")
     if path.suffix.lower() == ".npz":

@@ -14,6 +14,7 @@ from cgpfl.data.federated import FederatedData
 from cgpfl.data.labels import guess_task
 from cgpfl.data.samples import owners
 from cgpfl.errors import CgpflError
+from cgpfl.files import regular
 from cgpfl.hyperparameters import hyper
 from cgpfl.objectives import TASKS
 
@@ -77,6 +78,7 @@ def read_table(path: Path) -> Any:
 
     if not path.exists():
         raise CgpflError(f"data {path}: no such file or folder")
+    regular(path, f"data {path}")
     try:
         frame = pd.read_csv(path) if path.suffix.lower() == ".csv" else pd.read_parquet(path)
     except Exception as error:
@@ -90,6 +92,8 @@ def read_table(path: Path) -> Any:
 def source_of(frame: Any, reading: Reading, where: str, names: Iterable[str] = CLIENTS) -> Source:
     """A frame as samples; ``names``: what the column of clients may be called where nobody says."""
     frame = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
+    if isinstance(frame, type) or not hasattr(frame, "columns"):
+        raise CgpflError(f"{where}: {type(frame).__name__} is no table; give a pandas or Polars frame")
     there = [str(c) for c in frame.columns]
     label = reading.label or _only(there, LABELS, where)
     targets = [part.strip() for part in label.split(",")]

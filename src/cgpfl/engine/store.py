@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -10,8 +13,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from cgpfl.errors import DamagedError
+from cgpfl.files import write
 from cgpfl.tree import Tree
 
+SUMS = "checksums.json"
 CHUNK = 4096
 """Clients copied at once to or from a file."""
 
@@ -47,12 +53,16 @@ class Store:
         self.known[at] = True
 
     def dump(self, folder: Path) -> None:
-        """Write the known clients' rows into the new ``folder``, down to the disk: ids.npy, 0.npy, 1.npy, …"""
+        """Write the known clients' rows into the new ``folder``, down to the disk: ids.npy, 0.npy, 1.npy, …
+
+        Beside them checksums.json has the sha256 of each.
+        """
         folder.mkdir(parents=True)
         ids = np.flatnonzero(self.known)
-        _write(folder / "ids.npy", ids, np.arange(len(ids)))
+        sums = {"ids.npy": _write(folder / "ids.npy", ids, np.arange(len(ids)))}
         for i, array in enumerate(jax.tree.leaves(self.arrays)):
-            _write(folder / f"{i}.npy", array, ids)
+            sums[f"{i}.npy"] = _write(folder / f"{i}.npy", array, ids)
+        write(folder / SUMS, json.dumps(sums).encode())
         for place in (folder, folder.parent):
             handle = os.open(place, os.O_RDONLY)
             os.fsync(handle)
@@ -60,6 +70,7 @@ class Store:
 
     def restore(self, folder: Path) -> None:
         """Read what :meth:`dump` wrote."""
+        _check(folder)
         ids = np.load(folder / "ids.npy")
         for i, array in enumerate(jax.tree.leaves(self.arrays)):
             if array.size == 0 or not len(ids):
@@ -74,12 +85,27 @@ class Store:
         self.known[ids] = True
 
 
-def _write(path: Path, array: np.ndarray, rows: np.ndarray) -> None:
-    """``array[rows]`` as a .npy file, some rows at a time."""
-    header = {"descr": array.dtype.str, "fortran_order": False, "shape": (len(rows), *array.shape[1:])}
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for start in range(0, len(rows), CHUNK):
-            file.write(array[rows[start : start + CHUNK]].tobytes())
+def _check(folder: Path) -> None:
+    """Files as they were written; a folder without checksums, of an earlier version, is taken at its word."""
+    if not (folder / SUMS).exists():
+        return
+    for name, wanted in json.loads((folder / SUMS).read_text()).items():
+        with (folder / name).open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != wanted:
+                raise DamagedError(f"{name} is damaged: its checksum is another")
+
+
+def _write(path: Path, array: np.ndarray, rows: np.ndarray) -> str:
+    """``array[rows]`` as a .npy file, some rows at a time → its sha256."""
+    header, start = io.BytesIO(), {"descr": array.dtype.str, "fortran_order": False}
+    np.lib.format.write_array_header_1_0(header, start | {"shape": (len(rows), *array.shape[1:])})
+    found = hashlib.sha256(header.getvalue())
+    with path.open("xb") as file:
+        file.write(header.getvalue())
+        for first in range(0, len(rows), CHUNK):
+            block = array[rows[first : first + CHUNK]].tobytes()
+            found.update(block)
+            file.write(block)
         file.flush()
         os.fsync(file.fileno())
+    return found.hexdigest()

@@ -21,10 +21,13 @@ from cgpfl.experiment.compared import Compared, finish, load, save
 from cgpfl.experiment.config import Experiment, Named, config_of, from_dict, read_toml
 from cgpfl.experiment.events import EVENTS, Callback, Event, JsonLines, check_callbacks, opening, tell, told
 from cgpfl.experiment.experiment import Problem, Tell, build
+from cgpfl.experiment.folder import RunFolder
+from cgpfl.experiment.lock import writing
 from cgpfl.experiment.progress import in_python
 from cgpfl.experiment.run import checked, explain, fingerprint
 from cgpfl.experiment.table import Runs
 from cgpfl.experiment.tune import candidates, space
+from cgpfl.files import a_path
 from cgpfl.hyperparameters import from_values, hyper, parameters, value_of
 
 ALWAYS = ("local", "fedavg")
@@ -69,6 +72,7 @@ def compare(
     ``out`` is the folder to create; ``callbacks`` are called with every event. ``progress`` and ``on_progress``: as of
     :func:`cgpfl.run`.
     """
+    place = a_path(out)
     listed = [methods] if isinstance(methods, str | dict) or not isinstance(methods, Sequence) else list(methods)
     wanted = [one for m in listed for one in (chosen([m]) if isinstance(m, str) else [m])]
     source = {"source": data, "split": split} if isinstance(data, str) else data
@@ -77,7 +81,7 @@ def compare(
         raise CgpflError(f"data: {len(data)} federations for {seeds} seeds; give one a seed")
     experiment = Experiment.of(wanted, source, model, settings, "compare")
     with in_python(progress, on_progress) as tell:
-        return run_comparison(experiment, comparing, Path(out), tell, callbacks)
+        return run_comparison(experiment, comparing, place, tell, callbacks)
 
 
 def chosen(names: Sequence[str]) -> list[str]:
@@ -133,10 +137,13 @@ def run_comparison(
 ) -> Compared:
     """Compare the experiment's methods into the new folder ``out``. Everything is checked before it is created."""
     check_callbacks(callbacks)
+    RunFolder.check_free(out)
     experiment, notes = completed(experiment, comparing)
     comparison = _Comparison(build(experiment, _seeds(experiment, comparing)), comparing, notes, on_progress, callbacks)
-    comparison.problem.begin(out, compare={**parameters(comparing), "notes": notes})
-    return comparison.run(out)
+    folder = RunFolder.create(out)
+    with writing(out):
+        comparison.problem.begin(folder, compare={**parameters(comparing), "notes": notes})
+        return comparison.run(out)
 
 
 def resume_comparison(
@@ -152,8 +159,9 @@ def resume_comparison(
     values = config_of(path) | ({} if devices is None else {"devices": devices})
     notes = list(values["compare"].get("notes", []))
     experiment, comparing = from_config(values, str(path / "config.toml"))
-    problem = build(experiment, _seeds(experiment, comparing))
-    return _Comparison(problem, comparing, notes, on_progress, callbacks).run(path)
+    with writing(path):
+        problem = build(experiment, _seeds(experiment, comparing))
+        return _Comparison(problem, comparing, notes, on_progress, callbacks).run(path)
 
 
 def _seeds(experiment: Experiment, comparing: Comparing) -> list[int]:

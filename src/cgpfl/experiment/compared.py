@@ -77,7 +77,7 @@ def check_made_with(file: Path, was: dict[str, Any], wanted: dict[str, Any]) -> 
 
 def load(file: Path, made_with: dict[str, Any], samples: list[np.ndarray]) -> Runs:
     """A finished method's runs; refused where they were made with other settings or data."""
-    arrays, facts = load_arrays(file)
+    arrays, facts = load_arrays(file, "delete this file to run the method anew")
     check_made_with(file, facts.pop("run"), made_with)
     records = [
         Records(rounds, {k.partition("/")[2]: v for k, v in arrays.items() if k.startswith(f"{i}/")})

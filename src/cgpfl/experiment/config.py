@@ -28,6 +28,7 @@ from cgpfl.experiment.given import (
     model_section,
 )
 from cgpfl.experiment.run import check_label
+from cgpfl.files import a_path, read_text
 from cgpfl.hyperparameters import from_values, hyper, parameters, validate
 from cgpfl.metrics import chosen, name_of
 from cgpfl.models import Functions, Model, as_model
@@ -204,7 +205,8 @@ class Experiment(Settings):
             experiment = dataclasses.replace(experiment, model=Named("", given=model))
         if not isinstance(data, str | dict):
             if not is_data(data):
-                raise CgpflError(f"data: {type(data).__name__} is no FederatedData, name or .npz file")
+                kind = f"the class {data.__name__}" if isinstance(data, type) else type(data).__name__
+                raise CgpflError(f"data: {kind} is no FederatedData, name or .npz file")
             given = GivenData(data)
             seed: int | str = 0 if given.is_one else "same"
             experiment = dataclasses.replace(experiment, data=DataConfig(seed=seed, given=given))
@@ -248,11 +250,14 @@ def from_dict(values: dict[str, Any], where: str, methods: tuple[Named, ...] = (
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file; samples that a run folder keeps are found beside it."""
+    path = a_path(path, "config")
     try:
-        values = tomllib.loads(path.read_text())
+        values = tomllib.loads(read_text(path, f"config {path}"))
     except FileNotFoundError as error:
         raise CgpflError(f"config {path}: no such file") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except CgpflError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:  # of a number of very many digits, or very deep brackets
         reason = " ".join(str(error).split())
         raise CgpflError(f"config {path}: not valid TOML: {reason}") from error
     data = values.get("data")
@@ -277,14 +282,17 @@ def config_of(path: Path) -> dict[str, Any]:
         raise CgpflError(f"run {path}: no such folder")
     if not (path / "config.toml").exists():
         raise CgpflError(f"run {path}: has no config.toml; is it a run folder of an earlier version, made in Python?")
-    return read_toml(path / "config.toml")
+    values = read_toml(path / "config.toml")
+    if not values.get("method") and not {"compare", "deploy"} & values.keys():
+        raise CgpflError(f"run {path}: config.toml names no method, so it is not as a run wrote it; start a new run")
+    return values
 
 
 def parse_value(text: str) -> Any:
     """A value as on the command line: TOML (1, 0.5, true, [1, 2]), else a plain string."""
     try:
         return tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -29,6 +29,7 @@ from cgpfl.engine.processes import is_first
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import finite, parameters
 from cgpfl.experiment.records import Cost, Records, pull
+from cgpfl.files import append
 from cgpfl.metrics import agreement, measured
 
 if TYPE_CHECKING:
@@ -81,13 +82,13 @@ class JsonLines:
     def __call__(self, event: Event) -> None:
         """Append a line; a last line that was cut off by a crash is ended first."""
         line = json.dumps(finite({"time": round(time.time(), 3), **dataclasses.asdict(event)}), allow_nan=False)
-        with self.path.open("ab+") as file:
-            cut = file.seek(0, 2) > 0 and (file.seek(-1, 2), file.read())[1] != b"\n"
-            file.write(b"\n" * cut + line.encode() + b"\n")
+        append(self.path, line.encode())
 
 
 def check_callbacks(callbacks: Iterable[Callback]) -> None:
     """Callbacks are functions; said before anything is written."""
+    if not isinstance(callbacks, Iterable):
+        raise CgpflError(f"callbacks: {callbacks!r} is no list of functions of one event")
     for callback in callbacks:
         if not callable(callback):
             raise CgpflError(f"callbacks: {callback!r} is not a function of one event")

@@ -22,10 +22,11 @@ from cgpfl.experiment.config import Experiment, config_of, read_experiment, to_t
 from cgpfl.experiment.events import EVENTS, Callback, JsonLines, check_callbacks, opening, told
 from cgpfl.experiment.folder import RunFolder
 from cgpfl.experiment.given import keep_samples
+from cgpfl.experiment.lock import writing
 from cgpfl.experiment.progress import in_python
 from cgpfl.experiment.result import Outcome, Result
-from cgpfl.experiment.run import Progress, checked, run_method
-from cgpfl.files import write
+from cgpfl.experiment.run import Progress, check_label, checked, run_method
+from cgpfl.files import a_path, write
 from cgpfl.models import Model
 
 Tell = Callable[[Progress], None]
@@ -52,11 +53,10 @@ class Problem:
         """Everything, written out."""
         return self.experiment.complete(self.federations, self.model)
 
-    def begin(self, out: Path, **more: Any) -> RunFolder:
-        """A new folder with ``config.toml``, ``more`` sections in it, and what else it takes to go on from there."""
-        folder = RunFolder.create(out)
-        keep_samples(out, self.config["data"], self.federations)
-        write(out / "config.toml", to_toml({**self.config, **more}).encode())
+    def begin(self, folder: RunFolder, **more: Any) -> RunFolder:
+        """Write ``config.toml``, ``more`` sections in it, and what else it takes to go on from a new folder."""
+        keep_samples(folder.path, self.config["data"], self.federations)
+        write(folder.path / "config.toml", to_toml({**self.config, **more}).encode())
         return folder
 
 
@@ -129,6 +129,11 @@ def run(
     >>> result.contexts.k
     4
     """
+    place = Path() if out is None else a_path(out)
+    if out is not None and not (resume and place.exists()):
+        RunFolder.check_free(place)
+    if label is not None:
+        check_label(label)
     problem = build(Experiment.of([method], data, model, settings, "run", label or ""))
     check_callbacks(callbacks)
     kept: list[Result] = []
@@ -136,13 +141,15 @@ def run(
         with in_python(progress, on_progress) as tell:
             _perform(problem, None, tell, callbacks, kept.append)
         return replace(kept[0], problem=problem)
-    folder, there = RunFolder(Path(out)), resume and Path(out).exists()
+    folder, there = RunFolder(place), resume and place.exists()
     agree("run", f"{problem.config} {problem.data.digest}")
-    others = [one for one in folder.labels() if one not in problem.methods] if there else []
-    if others:
-        raise CgpflError(f"run {folder.path}: holds {', '.join(others)}; resume with label={others[0]!r}")
-    by_the_first(lambda: folder.check_split(problem.data) if there else problem.begin(folder.path))
-    with in_python(progress, on_progress) as tell:
+    if not there:
+        by_the_first(lambda: RunFolder.create(place))
+    with writing(place), in_python(progress, on_progress) as tell:
+        others = [one for one in folder.labels() if one not in problem.methods] if there else []
+        if others:
+            raise CgpflError(f"run {place}: holds {', '.join(others)}; resume with label={others[0]!r}")
+        by_the_first(lambda: folder.check_split(problem.data) if there else problem.begin(folder))
         _perform(problem, folder, tell, callbacks, kept.append)
     return replace(kept[0], problem=problem)
 
@@ -155,11 +162,14 @@ def run_experiment(
     ``callbacks`` are called with every :class:`~cgpfl.experiment.events.Event`.
     """
     check_callbacks(callbacks)
+    by_the_first(lambda: RunFolder.check_free(out))
     problem = build(experiment)
     with watched(lambda: f"run {out}", "see what it says"):
         agree("run", f"{problem.config} {problem.data.digest}")
-        by_the_first(lambda: problem.begin(out))
-        return _perform(problem, RunFolder(out), on_progress, callbacks)
+        by_the_first(lambda: RunFolder.create(out))
+        with writing(out):
+            by_the_first(lambda: problem.begin(RunFolder(out)))
+            return _perform(problem, RunFolder(out), on_progress, callbacks)
 
 
 def resume_experiment(
@@ -171,8 +181,8 @@ def resume_experiment(
     """
     if "deploy" in config_of(path):
         raise CgpflError(f"run {path}: is of a deployment; it goes on by: cgpfl deploy run APP --out {path}")
-    problem = build(read_experiment(path, **({} if devices is None else {"devices": devices})))
-    with watched(lambda: f"run {path}", "see what it says"):
+    with watched(lambda: f"run {path}", "see what it says"), writing(path):
+        problem = build(read_experiment(path, **({} if devices is None else {"devices": devices})))
         agree("run", f"{problem.config} {problem.data.digest}")
         return _perform(problem, RunFolder(path), on_progress, callbacks)
 

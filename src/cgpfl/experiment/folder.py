@@ -28,7 +28,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment import artifacts
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.notes import against
-from cgpfl.files import save_arrays, write
+from cgpfl.files import check_new, make_folder, no_link, read_text, save_arrays, write, written
 from cgpfl.hyperparameters import parameters as parameters
 from cgpfl.metrics import METRICS
 from cgpfl.report.columns import run_table
@@ -46,13 +46,22 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path) -> RunFolder:
         """A new folder; one that exists is never touched."""
-        if path.exists():
-            raise CgpflError(f"out {path}: exists already; choose another, or continue it with: cgpfl resume {path}")
+        cls.check_free(path)
         try:
-            path.mkdir(parents=True)
+            make_folder(path)
         except OSError as error:
             raise CgpflError(f"out {path}: cannot be created: {error.strerror or error}") from error
         return cls(path)
+
+    @staticmethod
+    def check_free(path: Path) -> None:
+        """Whether a new folder can be made there, as far as that can be said before."""
+        check_new(path)
+        if path.is_dir():
+            raise CgpflError(f"out {path}: exists already; choose another, or continue it with: cgpfl resume {path}")
+        no_link(path)
+        if path.exists():
+            raise CgpflError(f"out {path}: is a file; must be a folder that is not there yet")
 
     def method(self, label: str) -> MethodFolder:
         """Where a method's state and records are."""
@@ -60,14 +69,15 @@ class RunFolder:
 
     def labels(self) -> list[str]:
         """The methods that have a state here."""
-        return sorted(p.parent.name for p in self.path.glob("methods/*/state.safetensors"))
+        return sorted(p.name for p in self.path.glob("methods/*") if p.is_dir() and MethodFolder(p).exists())
 
     def check_split(self, data: FederatedData) -> None:
         """Refuse data of another problem than the folder's."""
         note = self.path / "split.txt"
-        if note.exists() and note.read_text().strip() != data.digest:
+        was = read_text(note, errors="replace").strip() if note.exists() else data.digest
+        if was != data.digest:
             raise CgpflError(
-                f"run {self.path}: its split is {note.read_text().strip()}, the data now gives {data.digest}; "
+                f"run {self.path}: its split is {was!r}, the data now gives {data.digest}; "
                 "the data or the split has changed, so start a new run"
             )
 
@@ -96,9 +106,8 @@ class RunFolder:
         columns = ["method", *(c for c in history.columns if c != "method")]
         write(self.path / "history.csv", history[columns].to_csv(index=False).encode())
         metrics = pd.concat([r.clients for r in results], ignore_index=True).astype({"method": "str"})
-        part = self.path / "metrics.parquet.part"
-        metrics.to_parquet(part, index=False)
-        part.replace(self.path / "metrics.parquet")
+        with written(self.path / "metrics.parquet") as file:
+            metrics.to_parquet(file, index=False)
         summary = summarise(results)
         write(self.path / "summary.json", (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
         table = run_table(

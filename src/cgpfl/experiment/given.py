@@ -125,5 +125,5 @@ def keep_samples(folder: Path, section: dict[str, Any], federations: dict[int, F
 
 def is_data(thing: Any) -> bool:
     """Whether something is a federation, or gives one for each seed."""
-    many = isinstance(thing, Sequence) and not isinstance(thing, str)
-    return isinstance(thing, FederatedData | Callable) or many
+    many = isinstance(thing, Sequence) and not isinstance(thing, str | bytes)
+    return not isinstance(thing, type) and (isinstance(thing, FederatedData | Callable) or many)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cgpfl.errors import CgpflError, LostError
+from cgpfl.files import read_text
 
 QUOTED = re.compile(r'"([^"]*[/\\:.][^"]*)"|\'([^\']*[/\\:.][^\']*)\'')
 """Text that is a path, a file or package.module:Name."""
@@ -30,8 +31,8 @@ def pointing(config: Path | None) -> Iterator[None]:
 def line_of(config: Path, message: str) -> tuple[int, str] | None:
     """Number (from 1) and text of the one line that ``message`` is about: it has the line's setting, path or name."""
     try:
-        lines = config.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
+        lines = read_text(config).splitlines()
+    except (OSError, ValueError):
         return None
     found = [(i, line.strip()) for i, line in enumerate(lines, 1) if _is_about(message, line.strip())]
     return found[0] if len(found) == 1 else None

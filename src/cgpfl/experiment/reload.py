@@ -14,7 +14,7 @@ import numpy as np
 from cgpfl.data import Form
 from cgpfl.engine import State
 from cgpfl.engine.problem import keys_of, make_task, on_device, with_public
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, DamagedError
 from cgpfl.experiment.checkpoint import STATE, MethodFolder, arrays_tree, check_same, load_checkpoint
 from cgpfl.experiment.config import Experiment, config_of, read_experiment
 from cgpfl.experiment.experiment import build
@@ -22,6 +22,7 @@ from cgpfl.experiment.folder import RunFolder, form_of
 from cgpfl.experiment.lines import pointing
 from cgpfl.experiment.result import Result
 from cgpfl.experiment.run import fingerprint, run_method
+from cgpfl.files import read_text
 from cgpfl.models import as_model
 
 
@@ -138,7 +139,11 @@ def _open(path: Path, label: str | None) -> tuple[RunFolder, Experiment]:
 
 def _round(folder: MethodFolder) -> int:
     """Rounds done; a method that diverged, or stopped early, is as finished as it will be."""
-    arrays, facts = load_checkpoint(folder.path / STATE)
+    try:
+        arrays, facts = load_checkpoint(folder.path / STATE)
+    except DamagedError as error:
+        how = f"go on from the one before it by: cgpfl resume {folder.path.parent.parent}"
+        raise DamagedError(f"{error}; {how}") from error
     over = int(arrays.get(".diverged", -1)) >= 0 or facts.get("stopped", False)
     return 10**9 if over else int(facts["round"])
 
@@ -161,7 +166,7 @@ def _facts(folder: RunFolder, experiment: Experiment) -> dict[str, Any]:
 
 def _summary(folder: RunFolder) -> dict[str, Any]:
     try:
-        return json.loads((folder.path / "summary.json").read_text())
+        return json.loads(read_text(folder.path / "summary.json"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -18,6 +18,7 @@ from cgpfl.engine import State
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import form_of, parameters
 from cgpfl.experiment.records import Cost, Records, pull, scores
+from cgpfl.files import a_path
 from cgpfl.metrics import METRICS, agreement, headline
 from cgpfl.models import to_state_dict
 from cgpfl.objectives import Classification
@@ -244,19 +245,22 @@ class Result:
         """
         from cgpfl.experiment.saved import open_saved
 
-        return open_saved(Path(folder))
+        return open_saved(a_path(folder, "folder"))
 
     def save(self, folder: str | Path) -> Path:
         """Write the result as a run folder (which must not exist yet); returns its path."""
         from cgpfl.experiment.folder import RunFolder
+        from cgpfl.experiment.lock import writing
         from cgpfl.experiment.run import fingerprint
 
-        known = self.problem is not None
-        run: RunFolder = self.problem.begin(Path(folder)) if known else RunFolder.create(Path(folder))
-        run.write_split(self.data)
-        run.save_result(self, fingerprint(self.method, self.model, self.problem.experiment) if known else {})
-        run.save_models(self)
-        run.finish([self.outcome()])
+        known, run = self.problem is not None, RunFolder.create(a_path(folder, "folder"))
+        with writing(run.path):
+            if known:
+                self.problem.begin(run)
+            run.write_split(self.data)
+            run.save_result(self, fingerprint(self.method, self.model, self.problem.experiment) if known else {})
+            run.save_models(self)
+            run.finish([self.outcome()])
         return run.path
 
     def __repr__(self) -> str:

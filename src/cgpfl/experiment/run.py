@@ -64,8 +64,16 @@ def checked(method: Any, data: FederatedData, settings: Settings) -> Any:
     return prepared
 
 
-def check_label(label: str) -> None:
+LONGEST_LABEL = 100
+"""Characters; it is part of names of files."""
+
+
+def check_label(label: Any) -> None:
     """A label is a folder's name."""
+    if not isinstance(label, str):
+        raise CgpflError(f"method: label {label!r}: must be text")
+    if len(label.encode(errors="replace")) > LONGEST_LABEL:
+        raise CgpflError(f"method: label {label!r}: must have at most {LONGEST_LABEL} characters")
     if not label.replace("-", "").replace("_", "").replace(".", "").isalnum():
         raise CgpflError(f"method: label {label!r}: use letters, digits, '-', '_' and '.'")
 

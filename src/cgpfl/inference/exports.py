@@ -13,6 +13,7 @@ from cgpfl.experiment.config import config_of
 from cgpfl.experiment.folder import form_of
 from cgpfl.experiment.reload import Published, load_published, load_result, published
 from cgpfl.experiment.result import PersonalModel, Result
+from cgpfl.files import a_path
 from cgpfl.inference.candidates import candidates
 from cgpfl.inference.folder import CHECKED, FORMATS, Exported, check_formats, check_out, write_export
 from cgpfl.inference.score import scored
@@ -38,12 +39,12 @@ def export(
     if (client is not None) + (context is not None) + shared != 1:
         raise CgpflError("export: give either a client or a context, or shared")
     check_formats(formats)
-    check_out(Path(out))
+    check_out(a_path(out))
     if isinstance(run, Result) and method not in (None, run.label):
         raise CgpflError(f"method {method!r}: this result is of {run.label}")
-    if not isinstance(run, Result) and "deploy" in config_of(Path(run)):
-        return _of_nodes(Path(run), Path(out), client, context, method, formats)
-    result = run if isinstance(run, Result) else load_result(Path(run), method)
+    if not isinstance(run, Result) and "deploy" in config_of(a_path(run, "run")):
+        return _of_nodes(a_path(run, "run"), a_path(out), client, context, method, formats)
+    result = run if isinstance(run, Result) else load_result(a_path(run, "run"), method)
     data = result.data
     if client is not None:
         model, rows, facts = _client(result, client)
@@ -53,7 +54,7 @@ def export(
     x, y = data.x[rows], data.y[rows]
     other = None if client is None else _shared(result, result.data.place(client))
     return write_export(
-        Path(out),
+        a_path(out),
         model,
         published(result),
         facts,

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,15 +19,13 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
 
 from cgpfl.data import Form
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, DamagedError
 from cgpfl.experiment.folder import finite, parameters
 from cgpfl.experiment.reload import Published
 from cgpfl.experiment.result import PersonalModel
-from cgpfl.files import write
+from cgpfl.files import a_path, check_new, load_arrays, save_arrays, write
 from cgpfl.inference.graph import GRAPHS, OPSET, check_graph, onnx_bytes
 from cgpfl.inference.nodes import optional
 from cgpfl.inference.score import Score
@@ -68,7 +68,8 @@ def check_formats(formats: tuple[str, ...]) -> None:
 
 def check_out(out: Path) -> None:
     """A folder that exists is never touched."""
-    if out.exists():
+    check_new(out)
+    if os.path.lexists(out):
         raise CgpflError(f"out {out}: exists already; choose another")
 
 
@@ -91,12 +92,11 @@ def write_export(
     check_formats(formats)
     check_out(out)
     content = _card(model, published, facts, score, shared)
-    part = out.with_name(out.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
+    part = out.with_name(f".{secrets.token_hex(8)}.part")
     try:
-        part.mkdir(parents=True)
-        arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(model.params)}
-        write(part / ARRAYS, save(arrays))
+        out.parent.mkdir(parents=True, exist_ok=True)
+        part.mkdir()
+        save_arrays(part / ARRAYS, {name: np.asarray(leaf) for name, leaf in _named(model.params)}, {})
         difference, note = None, None
         if "onnx" in formats:
             some = samples[:CHECKED]
@@ -174,7 +174,7 @@ def _kind(facts: dict[str, Any]) -> str:
 
 def load_model(folder: str | Path, model: Any = None) -> Loaded:
     """The model of an export folder. ``model``: the architecture, where it is not one of the library's own."""
-    folder = Path(folder)
+    folder = a_path(folder, "model")
     card = read_card(folder)
     try:
         name, settings = card["model"]["name"], card["model"]["settings"]
@@ -186,9 +186,10 @@ def load_model(folder: str | Path, model: Any = None) -> Loaded:
     what, settings = (name, settings) if model is None else (model, {})
     built = as_model(what, form.shape, form.classes, objective=form.objective, **settings)
     try:
-        arrays = load_file(folder / ARRAYS)
-    except (OSError, SafetensorError, ValueError) as error:
-        raise CgpflError(f"model {folder}: {ARRAYS} cannot be read ({type(error).__name__})") from error
+        arrays, _ = load_arrays(folder / ARRAYS, bare=True)
+    except DamagedError as error:
+        reason = str(error).removeprefix(f"{folder / ARRAYS}: ")
+        raise CgpflError(f"model {folder}: {ARRAYS} {reason}; export the model again") from error
     return Loaded(_params(arrays, built, folder), built, form, card)
 
 

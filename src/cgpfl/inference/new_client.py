@@ -26,6 +26,7 @@ from cgpfl.engine.problem import Keys, client_keys, keys_of, round_keys
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.reload import Published, load_published, published, ranked
 from cgpfl.experiment.result import PersonalModel, Result
+from cgpfl.files import a_path
 from cgpfl.inference.candidates import candidates
 from cgpfl.inference.folder import Exported, write_export
 from cgpfl.inference.score import Score, padded, scored
@@ -64,7 +65,7 @@ class Personalized:
         samples = self.data.x[np.concatenate([self.data.test.parts()[0], self.data.train.parts()[0]])]
         facts = {"client": "new", "context": self.context, "steps": self.steps}
         return write_export(
-            Path(out), self.model, self.published, facts, self.score, self.shared, samples=samples, formats=formats
+            a_path(out), self.model, self.published, facts, self.score, self.shared, samples=samples, formats=formats
         )
 
 
@@ -120,8 +121,8 @@ def published_of(run: Result | str | Path, method: str | None) -> Published:
     """The server's side of a run."""
     if not isinstance(run, Result):
         if method is None:
-            method = _able(Path(run))
-        return load_published(Path(run), method)
+            method = _able(a_path(run, "run"))
+        return load_published(a_path(run, "run"), method)
     if method not in (None, run.label):
         raise CgpflError(f"method {method!r}: this result is of {run.label}")
     return published(run)
@@ -140,7 +141,7 @@ def _local(data: FederatedData | str | Path, known: Published, test: float, seed
     """The client's samples, which must be of the run's form and in its units."""
     form = known.form
     if not isinstance(data, FederatedData):
-        return load_local(Path(data), form, test=test, seed=seed)
+        return load_local(a_path(data, "data"), form, test=test, seed=seed)
     if data.clients != 1:
         raise CgpflError(f"data: has {data.clients} clients; a new client is one")
     own = data.form()

@@ -11,6 +11,7 @@ import pandas as pd
 from cgpfl.data import Form
 from cgpfl.data.local import Samples, files_of, read_samples
 from cgpfl.errors import CgpflError
+from cgpfl.files import a_path
 from cgpfl.inference.folder import FORMATS, GRAPH, Loaded, load_model
 from cgpfl.inference.graph import onnx_logits
 
@@ -30,7 +31,7 @@ def predict(folder: str | Path, data: Any, *, using: str = "safetensors") -> pd.
         raise CgpflError(f"using {using!r}: must be {' or '.join(FORMATS)}")
     model = load_model(folder)
     x, y = _samples(data, model)
-    return table(logits(model, Path(folder), x, using), y, model.form)
+    return table(logits(model, a_path(folder, "model"), x, using), y, model.form)
 
 
 def to_predict(path: Path) -> Path:
@@ -70,5 +71,5 @@ def table(values: np.ndarray, y: np.ndarray | None, form: Form) -> pd.DataFrame:
 
 def _samples(data: Any, model: Loaded) -> Samples:
     if isinstance(data, str | Path):
-        return read_samples(to_predict(Path(data)), model.form)
+        return read_samples(to_predict(a_path(data, "data")), model.form)
     return Samples(model.form.samples(data), None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, DamagedError
+from cgpfl.files import load_arrays
 
 EVENTS = "events.jsonl"
 
@@ -54,16 +54,12 @@ def read_history(run: Path) -> pd.DataFrame:
 
 def load(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and facts of a safetensors file; nothing where there is none."""
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(path, "np") as file:
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return arrays, json.loads((file.metadata() or {}).get("facts", "{}"))
-    except FileNotFoundError:  # also when it went away just now: a resumed run removes records it will write again
-        return {}, {}
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CgpflError(f"report: {path} cannot be read ({type(error).__name__})") from error
+        return load_arrays(path, bare=True) if path.exists() else ({}, {})
+    except DamagedError as error:
+        if isinstance(error.__cause__, FileNotFoundError):  # gone just now: a resumed run removes what it writes again
+            return {}, {}
+        raise CgpflError(f"report: {path} {str(error).removeprefix(f'{path}: ')}") from error
 
 
 def recorded(folder: Path) -> tuple[list[int], dict[str, np.ndarray]]:
@@ -76,23 +72,6 @@ def recorded(folder: Path) -> tuple[list[int], dict[str, np.ndarray]]:
             rounds += facts["rounds"]
             blocks.append(arrays)
     return rounds, {name: np.concatenate([b[name] for b in blocks]) for name in (blocks[0] if blocks else {})}
-
-
-def events_of(path: Path) -> list[dict[str, Any]]:
-    """The events of a run; a line that was cut off is left out."""
-    try:
-        text = (path / EVENTS).read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return []
-    events = []
-    for line in text.splitlines():
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict) and {"kind", "method", "round", "values"} <= event.keys():
-            events.append(event)
-    return events
 
 
 def begun(path: Path) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cgpfl.errors import CgpflError
+from cgpfl.files import write
 from cgpfl.report.columns import first_title
 from cgpfl.report.figures import COLOURS, beside
 from cgpfl.report.page import read_runs, table_of
@@ -28,7 +29,7 @@ def write_overlay(runs: Sequence[Path], folder: Path) -> list[Path]:
     try:
         files = save_picture(picture, folder, "curves")
         text = "\n".join(f"% {run['name']}: {run['title']}\n{table_of(run, 'table').latex()}" for run in read)
-        (folder / "table.tex").write_text(text, encoding="utf-8")
+        write(folder / "table.tex", text.encode())
     except OSError as error:
         raise CgpflError(f"--figures {folder}: cannot be written: {error.strerror or error}") from error
     return [*files, folder / "table.tex"]

@@ -6,18 +6,20 @@ import base64
 import gzip
 import importlib.util
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, NeedsError
+from cgpfl.files import check_new, read_text, write
 from cgpfl.report.choice import count
 from cgpfl.report.columns import PLAIN, accuracy, comparison_table, curves, first_title, run_table
-from cgpfl.report.files import whole
-from cgpfl.report.read import read_run
+from cgpfl.report.events import Follower
+from cgpfl.report.files import begun, whole
+from cgpfl.report.read import absent, read_run
 from cgpfl.tables import Table, origin
 
 ASSETS = Path(__file__).parent / "assets"
@@ -27,23 +29,22 @@ MARK = '<meta name="generator" content="cgpfl'
 
 def write_report(runs: Sequence[Path], out: Path) -> Path:
     """Write the report of some run folders to ``out``; an older report there is replaced, anything else is not."""
+    check_new(out, "--out")
     if out.is_dir():
         raise CgpflError(f"--out {out}: is a folder; name a file, such as {out / 'report.html'}")
-    if out.exists() and MARK not in out.read_text(encoding="utf-8", errors="replace")[:2000]:
+    if out.exists() and MARK not in read_text(out, f"--out {out}", "replace")[:2000]:
         raise CgpflError(f"--out {out}: exists and is not a report; choose another name")
     text = html(runs)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        part = out.with_name(out.name + ".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(out)
+        write(out, text.encode())
     except OSError as error:
         raise CgpflError(f"--out {out}: cannot be written: {error.strerror or error}") from error
     return out
 
 
-def html(runs: Sequence[Path], live: bool = False) -> str:
-    """The page. ``live``: it asks its server for news (see :mod:`cgpfl.report.serve`)."""
+def html(runs: Sequence[Path], live: Mapping[Path, Follower] | None = None) -> str:
+    """The page. ``live``: it asks its server for news, who follows the runs (see :mod:`cgpfl.report.serve`)."""
     from cgpfl import __version__
 
     parts = fragments(runs, live)
@@ -52,7 +53,7 @@ def html(runs: Sequence[Path], live: bool = False) -> str:
     return Template(_asset("page.html")).substitute(
         parts,
         version=__version__,
-        connect="'self'" if live else "'none'",
+        connect="'none'" if live is None else "'self'",
         title=escape(", ".join(run["name"] for run in page["runs"])),
         style=_asset("page.css"),
         script="\n".join(scripts),
@@ -65,12 +66,12 @@ def _asset(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")
 
 
-def fragments(runs: Sequence[Path], live: bool = False) -> dict[str, Any]:
+def fragments(runs: Sequence[Path], live: Mapping[Path, Follower] | None = None) -> dict[str, Any]:
     """What is new on a live page: ``page`` (for the charts) and the HTML of head, table and settings."""
-    read = read_runs(runs)
+    read = read_runs(runs, live)
     parts: dict[str, list[str]] = {"head": [], "table": [], "settings": []}
     for path, run in read:
-        if run["state"] == "running" and not live:
+        if run["state"] == "running" and live is None:
             run["state"] = "not finished"
         with whole(path):
             parts["head"].append(head(run))
@@ -80,15 +81,15 @@ def fragments(runs: Sequence[Path], live: bool = False) -> dict[str, Any]:
         parts["table"].append(_words([table_of(run, "page") for _, run in read]))
     measured = {name: about for _, run in read for name, about in run.get("metrics", {}).items()}
     shown = [{**run, "first": first_title(run["data"])} for _, run in read]
-    page = {"live": live, "runs": [{k: v for k, v in run.items() if k != "config"} for run in shown]}
+    page = {"live": live is not None, "runs": [{k: v for k, v in run.items() if k != "config"} for run in shown]}
     tasks = [run["data"].get("task", PLAIN) for _, run in read]
-    page["curves"] = curves(measured, tasks[0])
+    page["curves"] = curves(measured, tasks[0] if tasks else PLAIN)
     return {"page": page, **{name: "".join(texts) for name, texts in parts.items()}}
 
 
-def read_runs(runs: Sequence[Path]) -> list[tuple[Path, dict[str, Any]]]:
+def read_runs(runs: Sequence[Path], live: Mapping[Path, Follower] | None = None) -> list[tuple[Path, dict[str, Any]]]:
     """The runs with their folders, each under a name of its own, and a title."""
-    read = [(path, read_run(path)) for path in runs]
+    read = [(path, read_run(path) if live is None else _followed(path, live[path])) for path in runs]
     names = [run["name"] for _, run in read]
     for path, run in read:
         if names.count(run["name"]) > 1:  # runs of one name in several folders
@@ -98,13 +99,21 @@ def read_runs(runs: Sequence[Path]) -> list[tuple[Path, dict[str, Any]]]:
     return read
 
 
+def _followed(path: Path, follower: Follower) -> dict[str, Any]:
+    """A run as it is now, on a page that stays open: its folder may come later, and go."""
+    if begun(path):
+        follower.seen = True
+        return read_run(path, follower)
+    return absent(path, "gone" if follower.seen else "not there yet")
+
+
 @cache
 def plotly() -> str:
     """Plotly's library, compressed, as text that fits in a page."""
     found = importlib.util.find_spec("plotly")
     file = None if found is None or found.origin is None else Path(found.origin).parent / "package_data/plotly.min.js"
     if file is None or not file.exists():
-        raise CgpflError("report: needs plotly; install it with: pip install 'cgpfl[report]'")
+        raise NeedsError("report: needs plotly; install it with: pip install 'cgpfl[report]'")
     return base64.b64encode(gzip.compress(file.read_bytes(), 9, mtime=0)).decode()
 
 
@@ -124,7 +133,16 @@ def title(run: dict[str, Any]) -> str:
 def head(run: dict[str, Any]) -> str:
     """The run's name, state and federation."""
     state = f' <span class="badge {escape(run["state"].replace(" ", "-"))}">{escape(run["state"])}</span>'
-    return f'<h1>{escape(run["name"])}{state}</h1><p class="quiet">{escape(run["title"])}</p>'
+    left = f" – {_about(run['left'])} left" if run["state"] == "running" and run.get("left") is not None else ""
+    return f'<h1>{escape(run["name"])}{state}</h1><p class="quiet">{escape(run["title"])}{left}</p>'
+
+
+def _about(seconds: float) -> str:
+    """A time as people say it."""
+    if seconds < 60:
+        return "less than a minute"
+    unit, size = ("minute", 60) if seconds < 90 * 60 else ("hour", 3600)
+    return f"about {count(max(1, round(seconds / size)), unit)}"
 
 
 def table_of(run: dict[str, Any], view: str) -> Table:
@@ -181,6 +199,8 @@ def _remarks(methods: list[dict[str, Any]]) -> str:
 
 def settings(path: Path, run: dict[str, Any]) -> str:
     """How to run it again, and the complete configuration."""
+    if run["state"] in ("gone", "not there yet"):
+        return f"<p>{escape(run['name'])}: the folder {escape(str(path))} is {run['state']}.</p>"
     if not run["config"]:
         return f"<p>{escape(run['name'])}: made in Python, so it is run again there.</p>"
     command = "compare" if run["kind"] == "comparison" else "run"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cgpfl.files import written
+
 FORMATS = (".png", ".svg", ".pdf")
 """What every picture is written as."""
 STYLE: Any = {
@@ -28,8 +30,9 @@ def write_picture(picture: Any, path: Path) -> Path:
     """Write one file; its suffix says the format: .png, .svg or .pdf."""
     import matplotlib as mpl
 
-    with mpl.rc_context(STYLE):
-        picture.savefig(path, dpi=150, metadata=UNDATED.get(path.suffix.lower()))
+    kind = path.suffix.lower()
+    with mpl.rc_context(STYLE), written(path, sync=False) as file:
+        picture.savefig(file, dpi=150, format=kind[1:] or None, metadata=UNDATED.get(kind))
     return path
 
 

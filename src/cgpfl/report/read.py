@@ -6,15 +6,17 @@ import json
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from cgpfl.errors import CgpflError
+from cgpfl.files import read_text
 from cgpfl.report.clients import Clients, clients_of, names_of, of_metrics, of_records
 from cgpfl.report.contexts import contexts, explained
-from cgpfl.report.files import events_of, load, read_history, reading, whole
+from cgpfl.report.events import EventSummary, Follower, seconds_left
+from cgpfl.report.files import load, read_history, reading, whole
 from cgpfl.report.shrink import MOST_CLIENTS, MOST_POINTS, compact, thin
 
 COLUMNS = (
@@ -24,32 +26,27 @@ COLUMNS = (
 """What is kept of history.csv, beside the metrics."""
 
 
-class EventSummary(NamedTuple):
-    """What the events say: the newest "opened", the state, and each method's newest events."""
+def read_run(path: Path, events: Follower | None = None) -> dict[str, Any]:
+    """Everything a report shows of a run or a comparison, ready for JSON; a damaged folder is one clear line.
 
-    opened: dict[str, Any]
-    state: str
-    methods: dict[str, dict[str, Any]]
-
-
-def read_run(path: Path) -> dict[str, Any]:
-    """Everything a report shows of a run or a comparison, ready for JSON; a damaged folder is one clear line."""
+    ``events``: who has read some of its events already.
+    """
     if not path.is_dir():
         raise CgpflError(f"run {path}: no such folder")
     settings: dict[str, Any] = {}
     config, summary = "", None
     if (path / "config.toml").exists():
         with reading(path / "config.toml"):
-            config = (path / "config.toml").read_text(encoding="utf-8")
+            config = read_text(path / "config.toml")
             settings = tomllib.loads(config)
             _sections(settings)
     if (path / "summary.json").exists():
         with reading(path / "summary.json"):
-            summary = dict(json.loads((path / "summary.json").read_text(encoding="utf-8")))
+            summary = dict(json.loads(read_text(path / "summary.json")))
     with whole(path):
         if summary is not None and "seeds" in summary:
             return read_comparison(path, summary, config, settings)
-        return _read_run(path, summary, config, settings)
+        return _read_run(path, summary, config, settings, (events or Follower(path)).read())
 
 
 def _sections(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -57,15 +54,21 @@ def _sections(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {m.get("label", m["name"]): m for m in settings.get("method", [])}
 
 
-def _read_run(path: Path, summary: dict[str, Any] | None, config: str, settings: dict[str, Any]) -> dict[str, Any]:
-    told = _event_summary(events_of(path))
+def absent(path: Path, state: str) -> dict[str, Any]:
+    """What a live page shows of a run whose folder has nothing, or nothing yet."""
+    nothing: dict[str, Any] = {"config": "", "seeds": [], "data": {}, "model": {}, "methods": [], "truth": None}
+    return {"name": path.absolute().name, "kind": "run", "state": state, **nothing}
+
+
+def _read_run(
+    path: Path, summary: dict[str, Any] | None, config: str, settings: dict[str, Any], told: EventSummary | None
+) -> dict[str, Any]:
     name = path.resolve().name
     if summary is None and told is None:
         if not config:
             raise CgpflError(f"run {path}: has no config.toml, summary.json or events.jsonl; is it a run folder?")
-        nothing: dict[str, Any] = {"seeds": [], "data": {}, "model": {}, "methods": [], "truth": None}
         kind = "comparison" if "compare" in settings else "run"
-        return {"name": name, "kind": kind, "state": "waiting", "config": config, **nothing}
+        return absent(path, "waiting") | {"name": name, "kind": kind, "config": config}
     finished = summary is not None and (told is None or told.state == "finished")
     about = summary if finished else (told.opened if told else {})
     assert about is not None
@@ -105,6 +108,8 @@ def _read_run(path: Path, summary: dict[str, Any] | None, config: str, settings:
         ]
     else:
         assert told is not None
+        if told.state == "running":
+            run["left"] = seconds_left(told.methods, sections)
         methods = [
             {**facts, "clients": of_records(path / "methods" / label, federation.get("test"))}
             for label, facts in told.methods.items()
@@ -164,57 +169,6 @@ def read_comparison(path: Path, summary: dict[str, Any], config: str, settings: 
 def _planned(settings: dict[str, Any]) -> int | None:
     rounds = settings.get("rounds")
     return rounds if isinstance(rounds, int) else None
-
-
-def _event_summary(events: Iterable[dict[str, Any]]) -> EventSummary | None:
-    """What the events say; of a round that was run twice (a resumed run) the later."""
-    opened: dict[str, Any] | None = None
-    state = "stopped"
-    methods: dict[str, dict[str, Any]] = {}
-    rows: dict[str, dict[int, dict[str, Any]]] = {}
-    for event in events:
-        kind, label, values = event["kind"], event["method"], event["values"]
-        if kind == "opened":
-            opened, state = values, "running"
-        elif kind == "closed":
-            state = "finished" if values["state"] == "finished" else "stopped"
-        elif kind == "started":
-            methods[label] = {"label": label, "rounds": values["rounds"], "round": event["round"], "summary": None}
-            methods[label]["settings"] = values.get("settings", {})
-            rows[label] = {t: row for t, row in rows.get(label, {}).items() if t <= event["round"]}
-        elif label in methods and kind == "evaluated":
-            rows[label][event["round"]] = values
-            methods[label]["round"] = event["round"]
-        elif label in methods and kind == "ended":
-            methods[label]["summary"], methods[label]["round"] = values, event["round"]
-    if opened is None:
-        return None
-    for label, facts in methods.items():
-        facts["history"] = pd.DataFrame([{"round": t, **row} for t, row in sorted(rows[label].items())])
-        facts["summary"] = facts["summary"] or _so_far(facts["history"], opened.get("metrics", {}))
-    return EventSummary(opened, state, methods)
-
-
-def _so_far(history: pd.DataFrame, metrics: Iterable[str]) -> dict[str, Any]:
-    """An entry of summary.json for a method that is not done."""
-    if not len(history):
-        return {"accuracy": None, "shared_accuracy": None, "contexts": None, "diverged": None}
-    last = history.iloc[-1]
-
-    def value(name: str) -> float | None:
-        return float(last[name]) if name in last and pd.notna(last[name]) else None
-
-    accuracy = {"pooled": value("accuracy"), "mean": value("mean"), "worst_tenth": value("worst_tenth")}
-    shared = value("shared_accuracy")
-    k = value("k")
-    return {
-        "accuracy": accuracy,
-        "shared_accuracy": None if shared is None else {"pooled": shared},
-        "metrics": {name: {"pooled": value(name)} for name in metrics},
-        "contexts": None if k is None else {"k": int(k), "ari": value("ari")},
-        "diverged": None,
-        **{name: value(name) for name in ("bytes_up", "bytes_down", "gradients", "seconds")},
-    }
 
 
 def _method(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cgpfl.errors import CgpflError
+from cgpfl.report.events import Follower
 from cgpfl.report.files import newest
 from cgpfl.report.page import fragments, html, plotly
 
@@ -21,6 +23,19 @@ BEAT = 10.0
 """Seconds after which a silent connection is written to, to notice that it is gone."""
 PORTS = range(8765, 8785)
 PLAIN = "text/plain; charset=utf-8"
+MOST = 64
+"""Connections at once; a page takes one or two."""
+BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+IDLE = 60
+"""Seconds after which a connection that asks for nothing is closed."""
+SAFE = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""What a browser is told about every answer."""
 
 
 class Watch(ThreadingHTTPServer):
@@ -33,6 +48,8 @@ class Watch(ThreadingHTTPServer):
         self.runs = list(runs)
         self.ended = threading.Event()
         self._lock = threading.Lock()
+        self._free = threading.Semaphore(MOST)
+        self._following = {run: Follower(run) for run in runs}
         self._made: tuple[Any, bytes] | None = None
         super().__init__(("127.0.0.1", port), _Handler)
 
@@ -50,8 +67,28 @@ class Watch(ThreadingHTTPServer):
         with self._lock:
             state = self.state()
             if self._made is None or self._made[0] != state:
-                self._made = state, json.dumps(fragments(self.runs, live=True), allow_nan=False).encode()
+                self._made = state, json.dumps(fragments(self.runs, self._following), allow_nan=False).encode()
             return self._made[1]
+
+    def page(self) -> bytes:
+        """The whole page."""
+        with self._lock:
+            return html(self.runs, self._following).encode()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """One more connection, if there are not too many."""
+        if self._free.acquire(blocking=False):
+            return super().process_request(request, client_address)
+        with suppress(OSError):
+            request.sendall(BUSY)
+        return self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """A connection, to its end."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def server_close(self) -> None:
         """End the connections, too."""
@@ -61,6 +98,7 @@ class Watch(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: Watch
+    timeout = IDLE
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -72,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             match self.path:
                 case "/":
-                    answer = 200, "text/html; charset=utf-8", html(self.server.runs, live=True).encode()
+                    answer = 200, "text/html; charset=utf-8", self.server.page()
                 case "/data":
                     answer = 200, "application/json", self.server.data()
                 case "/events":
@@ -92,15 +130,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(code)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
         self.end_headers()
         self.wfile.write(body)
+
+    def end_headers(self) -> None:
+        """With what is the same in every answer."""
+        for name, value in {**SAFE, "Cache-Control": "no-store"}.items():
+            self.send_header(name, value)
+        super().end_headers()
 
     def _events(self) -> None:
         """Server-sent events: browsers reconnect to them without being told."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Cache-Control", "no-store")
         self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(b"retry: 1000\n\n")
@@ -122,12 +164,9 @@ class _Handler(BaseHTTPRequestHandler):
 def serve(runs: Sequence[Path], port: int | None = None) -> Watch:
     """A server of the live page of some run folders, bound to a port; call its ``serve_forever``.
 
-    ``port``: None takes the first free one from 8765 on.
+    A folder that is not there yet is waited for, on the page. ``port``: None takes the first free one from 8765 on.
     """
-    for run in runs:
-        if not run.is_dir():
-            raise CgpflError(f"run {run}: no such folder")
-    fragments(runs, live=True)  # whatever is wrong is said now
+    fragments([run for run in runs if os.path.lexists(run)])  # whatever is wrong is said now
     plotly()
     for candidate in PORTS if port is None else [port]:
         try:

@@ -24,9 +24,10 @@ from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink import main
 from flwr.superlink.servicer.fleet import fleet_handlers
+from flwr.supernode import main as supernode_main
 from starlette.testclient import TestClient
 
-from cgpfl.deploy import gate
+from cgpfl.deploy import gate, supernode
 
 SERVER = 1
 
@@ -185,3 +186,13 @@ def test_a_connection_that_was_closed_is_not_roots():
         own.close()
         assert not gate.is_ours(*ends)
         accepted.close()
+
+
+def test_a_nodes_own_interface_is_for_one_user(monkeypatch):
+    """Other users of a node's machine could take its tasks, or fake them."""
+    monkeypatch.setattr(supernode_main, "create_app", supernode_main.create_app)  # undone at the end
+    before = TestClient(supernode_main.create_app(), client=("127.0.0.1", 9)).post("/v1/runtime/acquire-task")
+    assert before.status_code != 403
+    supernode.guarded()
+    client = TestClient(supernode_main.create_app(), client=("127.0.0.1", 9))
+    assert client.post("/v1/runtime/acquire-task").status_code == 403

@@ -236,7 +236,7 @@ def validate(settings: Any, where: str | None = None) -> None:
             for path, inner in _components(settings, name, field):
                 validate(inner, f"{label}.{path}")
         elif "kind" in field.metadata:
-            _check(value, field, label)
+            _check(value, field, str(label))
 
 
 def _check(value: Any, field: dataclasses.Field[Any], label: str) -> None:

@@ -20,10 +20,7 @@ def test_every_bit_counts(tmp_path):
     assert load_arrays(file)[1]["round"] == 3
     assert load_file(file)["w"].tolist() == ARRAYS["w"].tolist()  # for everybody else an ordinary file
     content = file.read_bytes()
-    key = content.index(b"sha256")  # without its name there is no checksum, as in files of earlier versions
     for at in [*range(0, 8), *range(8, len(content), 7), len(content) - 1]:
-        if key <= at < key + 6:
-            continue
         damaged = bytearray(content)
         damaged[at] ^= 1 << (at % 8)
         file.write_bytes(damaged)

@@ -12,6 +12,7 @@ _THING = re.compile(
     rf"|\(.{{{MOST_OF_ONE},}}\)|\S{{{MOST_OF_ONE},}}",
     re.DOTALL,
 )
+_BREAK = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -40,7 +41,7 @@ class DamagedError(CgpflError):
 
 def short(message: str) -> str:
     """A message as one line: long values in it are cut at the end, a long message in the middle."""
-    line = _UNPRINTABLE.sub("?", message)
+    line = _UNPRINTABLE.sub("?", _BREAK.sub(" ", message))
     if len(line) <= MOST_OF_ONE:
         return line
     if len(line) > 100 * MOST:  # before anything is searched in it

@@ -235,9 +235,15 @@ def validate(settings: Any, where: str | None = None) -> None:
         if is_component(field):
             for path, inner in _components(settings, name, field):
                 validate(inner, f"{label}.{path}")
-        elif "kind" in field.metadata and not _is_allowed(value, field.metadata):
-            most = f" and <= {LARGEST_WHOLE:,}" if _too_large(value, field.metadata) else ""
-            raise CgpflError(f"{label}: {name} = {_said(value)}: must be {allowed(field)}{most}")
+        elif "kind" in field.metadata:
+            _check(value, field, str(label))
+
+
+def _check(value: Any, field: dataclasses.Field[Any], label: str) -> None:
+    """Check one value, as its field means it; ``label`` names whose it is."""
+    if not _is_allowed(value, field.metadata):
+        most = f" and <= {LARGEST_WHOLE:,}" if _too_large(value, field.metadata) else ""
+        raise CgpflError(f"{label}: {field.name} = {_said(value)}: must be {allowed(field)}{most}")
 
 
 def _check_given(method: Any) -> None:
@@ -247,9 +253,7 @@ def _check_given(method: Any) -> None:
         if "kind" not in field.metadata or is_component(field) or value is field.default:
             continue
         if isinstance(value, bool | int | float | str | np.generic):
-            label = getattr(method, "name", "") or type(method).__name__
-            if not _is_allowed(plain(value, field, name), field.metadata):
-                raise CgpflError(f"{label}: {name} = {_said(value)}: must be {allowed(field)}")
+            _check(plain(value, field, name), field, getattr(method, "name", "") or type(method).__name__)
 
 
 def from_values(cls: type[T], values: Any, where: str) -> T:
@@ -290,6 +294,9 @@ def replace(method: T, settings: dict[str, Any], label: str | None = None) -> T:
             values[field] = plain(value, known[field], f"{label}: {field}")
     for field, changes in inner.items():
         values[field] = _changed(values.get(field, getattr(method, field)), known[field], changes, f"{label}.{field}")
+    for name, value in values.items():
+        if "kind" in known[name].metadata and not is_component(known[name]):
+            _check(value, known[name], label)
     changed: T = dataclasses.replace(method, **values)  # type: ignore[type-var]
     validate(changed, label)
     return changed

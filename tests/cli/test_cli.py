@@ -1,5 +1,6 @@
 """The command line as a user runs it: real folders, and real processes where they are stopped or wait."""
 
+import errno
 import os
 import shutil
 import signal
@@ -8,14 +9,16 @@ import sys
 import time
 import tomllib
 import urllib.request
+from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 from safetensors.numpy import load_file
 
 from cgpfl.cli.app import page
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, NeedsError
 from helpers import cgpfl, start, summary_without_times
 
 SMALL = ["--clients", "8", "--set", "data.contexts=2", "--rounds", "6"]
@@ -365,17 +368,41 @@ def test_watch_waits_for_a_run_that_has_not_begun(run_folder, tmp_path):
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("error", [RuntimeError("no\nluck"), CgpflError("needs plotly")])
-def test_a_finished_run_never_ends_in_a_traceback_of_its_report(error, monkeypatch, tmp_path, capsys):
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(RuntimeError("no\nluck"), 2), (FULL, 2), (CgpflError("in the way"), 2), (NeedsError("plotly"), 0)],
+)
+def test_a_finished_run_never_ends_in_a_traceback_of_its_report(error, code, monkeypatch, tmp_path, capsys):
+    """A report that could not be written is no success; one that needs what is not installed is only missed."""
+
     def broken(runs, out):
         raise error
 
     monkeypatch.setattr("cgpfl.report.page.write_report", broken)
-    page(tmp_path, quiet=False)
+    with pytest.raises(typer.Exit) if code else nullcontext() as ended:
+        page(tmp_path, quiet=False)
+    assert code == 0 or ended.value.exit_code == code
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.count("\n") == 1
     assert str(error).split()[-1] in said.err
+    assert code == 0 or f"{tmp_path} is complete" in said.err
+
+
+def test_a_full_disk_is_said_of_the_report(run_folder, tmp_path, monkeypatch, capsys):
+    folder = shutil.copytree(run_folder[0], tmp_path / "run")
+
+    def full(path, *content):
+        raise FULL
+
+    monkeypatch.setattr("cgpfl.report.page.write", full)
+    with pytest.raises(typer.Exit) as ended:
+        page(folder, quiet=False)
+    assert ended.value.exit_code == 2
+    assert "cannot be written: No space left on device" in capsys.readouterr().err
 
 
 def test_the_shell_completes_commands_and_words():

@@ -537,3 +537,11 @@ def test_plain_lines_elsewhere(capsys, monkeypatch):
     tell("train.gz", 100_000, 2_000_000)
     tell("train.gz", 500_000, 2_000_000)
     assert capsys.readouterr().err == "mnist: trying that\ntrain.gz: 0.5 of 2.0 MB\n"
+
+
+def test_downloads_are_bounded(tmp_path, monkeypatch):
+    (tmp_path / "there").write_bytes(b"1" * 100)
+    monkeypatch.setattr(fetch, "MOST_BYTES", 99)
+    with pytest.raises(ValueError, match="here is larger than"):
+        fetch.save_url((tmp_path / "there").as_uri(), tmp_path / "here", lambda *told: None)
+    assert (tmp_path / "here").stat().st_size == 0

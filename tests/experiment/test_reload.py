@@ -108,3 +108,15 @@ def test_a_run_that_is_not_finished_or_changed(made, tmp_path):
     shutil.rmtree(folder / "methods" / "fedavg")
     with pytest.raises(CgpflError, match=r"fedavg is at round 0 of 3"):
         load_result(folder, "fedavg")
+
+
+def test_flipped_bits_are_not_taken_for_a_model(made, tmp_path):
+    folder = shutil.copytree(made[0].folder, tmp_path / "run")
+    state = folder / "methods" / "fedavg" / "state.safetensors"
+    content = bytearray(state.read_bytes())
+    content[-9] ^= 0x40  # an exponent
+    state.write_bytes(content)
+    for load in (load_published, load_result):
+        with pytest.raises(CgpflError, match=r"checksum is another; go on from the one before it by: cgpfl resume"):
+            load(folder, "fedavg")
+    assert load_published(folder, "local").rounds == 3

@@ -222,22 +222,23 @@ def test_bad_settings(digits, settings, message):
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        (cgpfl.CGPFL(contexts=9), "contexts = 9: must be at most the number of clients, 8"),
-        (cgpfl.CGPFL(prox=-1.0), "cgpfl: prox = -1.0: must be a number >= 0"),
-        (cgpfl.CGPFL(mu="big"), "cgpfl: mu = 'big'"),
-        (cgpfl.FedAvg(rate=0.0), "fedavg: rate = 0.0: must be a number > 0"),
-        (cgpfl.FedAvg(rate=float("nan")), "fedavg: rate = nan"),
-        (cgpfl.PFedMe(inner_steps=1.5), "pfedme: inner_steps = 1.5: must be an integer >= 1"),
-        (cgpfl.PFedMe(warm_start=1), "warm_start = 1: must be true or false"),
-        (cgpfl.CGPFL(contexts=(0, 1, 0, 1, 0, 1, 0, 99)), "label 99; labels must be below 8"),
-        (cgpfl.CGPFL(contexts=2, warmup=1), "warmup = 1: takes 8 answers of clients and the run has 8"),
+        (lambda: cgpfl.CGPFL(contexts=9), "contexts = 9: must be at most the number of clients, 8"),
+        (lambda: cgpfl.CGPFL(contexts=0), "cgpfl: contexts = 0: must be an integer >= 1"),
+        (lambda: cgpfl.CGPFL(prox=-1.0), "cgpfl: prox = -1.0: must be a number >= 0"),
+        (lambda: cgpfl.CGPFL(mu="big"), "cgpfl: mu = 'big'"),
+        (lambda: cgpfl.FedAvg(rate=0.0), "fedavg: rate = 0.0: must be a number > 0"),
+        (lambda: cgpfl.FedAvg(rate=float("nan")), "fedavg: rate = nan"),
+        (lambda: cgpfl.PFedMe(inner_steps=1.5), "pfedme: inner_steps = 1.5: must be an integer >= 1"),
+        (lambda: cgpfl.PFedMe(warm_start=1), "warm_start = 1: must be true or false"),
+        (lambda: cgpfl.CGPFL(contexts=(0, 1, 0, 1, 0, 1, 0, 99)), "label 99; labels must be below 8"),
+        (lambda: cgpfl.CGPFL(contexts=2, warmup=1), "warmup = 1: takes 8 answers of clients and the run has 8"),
         ("fedprxo", "no method 'fedprxo'"),
         (3, "int does not keep the contract"),
     ],
 )
 def test_bad_hyper_parameters(digits, method, message):
     with pytest.raises(CgpflError, match=message):
-        cgpfl.run(method, digits, rounds=1)
+        cgpfl.run(method() if callable(method) else method, digits, rounds=1)
 
 
 def test_numpys_numbers_and_names_are_fine(digits):

@@ -265,3 +265,12 @@ def test_samples_of_another_form(exported):
         predict(exported.path, np.zeros((2, 9)))
     with pytest.raises(CgpflError, match="using 'torch': must be safetensors or onnx"):
         predict(exported.path, np.zeros((2, 8, 8)), using="torch")
+
+
+def test_damaged_weights_are_refused(exported, tmp_path):
+    folder = shutil.copytree(exported.path, tmp_path / "three")
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[-1] ^= 0x40  # an exponent
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(CgpflError, match=r"model\.safetensors is damaged: its checksum is another; export the model"):
+        load_model(folder)

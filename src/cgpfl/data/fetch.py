@@ -138,14 +138,20 @@ def _download(address: str, spec: ImageSet, say: Tell, folder: Path) -> Path:
     return folder
 
 
+MOST_BYTES = 1 << 30
+"""Of one download; the largest that is known has 170 MB."""
+
+
 def save_url(url: str, path: Path, say: Tell) -> None:
     """Download a file; what ends early is an error."""
     request = urllib.request.Request(url, headers={"User-Agent": "cgpfl"})
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer, path.open("wb") as file:
         total, done = int(answer.headers.get("Content-Length") or 0), 0
         while block := answer.read(1 << 18):
-            file.write(block)
             done += len(block)
+            if max(done, total) > MOST_BYTES:
+                raise ValueError(f"{path.name} is larger than {MOST_BYTES >> 20} MB")
+            file.write(block)
             say(path.name, done, total)
     if total and done != total:
         raise ValueError(f"{path.name} ended after {done} of {total} bytes")

@@ -109,4 +109,4 @@ def _ordered(values: set[Any], where: str) -> tuple[Any, ...]:
     if len(kinds) > 1:
         words, others = (next(v for v in values if isinstance(v, str) is is_word) for is_word in (True, False))
         raise CgpflError(f"{where}: labels are words and numbers ({words!r}, {others!r}); must be of one kind")
-    return tuple(sorted(values, key=lambda v: v if isinstance(v, str) else (float(v), isinstance(v, bool))))
+    return tuple(sorted(values, key=lambda v: v if isinstance(v, str) else (v, isinstance(v, bool))))

@@ -10,6 +10,7 @@ summary.json       the figures people quote
 table.md, table.tex      the same as a table
 figures/           each as .png, .svg and .pdf
 methods/NAME/      state and records of each method (see checkpoint.py)
+run.lock           who writes to it, or did last (see lock.py)
 """
 
 from __future__ import annotations

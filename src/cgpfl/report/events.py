@@ -34,6 +34,8 @@ class Folded:
         self.methods: dict[str, dict[str, Any]] = {}
         self.rows: dict[str, dict[int, dict[str, Any]]] = {}
         self._frames: dict[str, pd.DataFrame] = {}
+        self._newer: dict[str, dict[int, dict[str, Any]]] = {}
+        """Rows that are not in the frames yet, all of later rounds."""
 
     def add(self, event: dict[str, Any]) -> None:
         """The next event."""
@@ -48,9 +50,11 @@ class Folded:
             self.rows[label] = {t: row for t, row in self.rows.get(label, {}).items() if t <= event["round"]}
             self._frames.pop(label, None)
         elif label in self.methods and kind == "evaluated":
+            if event["round"] <= self.methods[label]["round"]:  # run twice
+                self._frames.pop(label, None)
             self.rows[label][event["round"]] = values
+            self._newer.setdefault(label, {})[event["round"]] = values
             self.methods[label]["round"] = event["round"]
-            self._frames.pop(label, None)
         elif label in self.methods and kind == "ended":
             self.methods[label]["summary"], self.methods[label]["round"] = values, event["round"]
 
@@ -66,9 +70,13 @@ class Folded:
         return EventSummary(self.opened, self.state, methods)
 
     def _history(self, label: str) -> pd.DataFrame:
-        if label not in self._frames:
-            rows = sorted(self.rows[label].items())
-            self._frames[label] = pd.DataFrame([{"round": t, **row} for t, row in rows])
+        newer, before = self._newer.pop(label, {}), self._frames.get(label)
+        rows = sorted((self.rows[label] if before is None else newer).items())
+        frame = pd.DataFrame([{"round": t, **row} for t, row in rows])
+        if before is None or not len(before):
+            self._frames[label] = frame
+        elif len(frame):
+            self._frames[label] = pd.concat([before, frame], ignore_index=True)
         return self._frames[label]
 
 

@@ -272,3 +272,85 @@ def test_columns_go_by_name_wherever_a_model_is_used(tmp_path):
         predict(folder, x[["colour"]])
     with pytest.raises(IndexError, match="client east: there are clients north, south, west"):
         result.personal_model("east")
+
+
+def test_given_test_samples_are_not_trained_on(tmp_path):
+    FRAME.to_csv(tmp_path / "all.csv", index=False)
+    with pytest.raises(
+        CgpflError, match=r"held: .* says which samples are tested; that goes with its own clients alone"
+    ):
+        make_data(str(tmp_path / "all.csv"), "iid", clients=3, label="sold", held="part", ignore=["day"])
+
+
+def test_days_and_months_are_not_confused():
+    days = ["13/01/2020", "02/01/2020", "05/02/2020", "20/02/2020"]
+    frame = pd.DataFrame({"c": ["a"] * 4, "x": range(4), "y": [0.5, 1.5, 2.5, 3.5], "t": days})
+    data = FederatedData.from_frame(frame, client="c", label="y", time="t", test=0.5)
+    assert sorted(data.client(0, "test")[1]) == [2.5, 3.5]
+    with pytest.raises(CgpflError, match="'02/01/2020': day or month first"):
+        FederatedData.from_frame(frame.assign(t="02/01/2020"), client="c", label="y", time="t")
+
+
+def test_numbers_may_be_names():
+    x, y = np.zeros((12, 2), np.float32), np.arange(12) % 2
+    data = FederatedData.from_arrays(x, y, np.arange(12) // 4 + 1)
+    assert (data.names, data.place(1), data.place("3")) == (("1", "2", "3"), 0, 2)
+    with pytest.raises(CgpflError, match="client 0: there are clients 1, 2, 3"):
+        data.place(0)
+
+
+def test_other_seeds_give_inputs_of_the_same_form(tmp_path):
+    """A rare word, and a cell that is missing, wherever the split puts them; rows that nobody uses, too."""
+    frame = FRAME.assign(colour=["rare", *FRAME["colour"][1:]], price=[np.nan, *FRAME["price"][1:]])
+    frame.drop(columns=["shop", "day", "part"]).to_csv(tmp_path / "all.csv", index=False)
+    made = [make_data(str(tmp_path / "all.csv"), "iid", clients=3, label="sold", share=0.5, seed=s) for s in range(4)]
+    assert {d.columns.inputs for d in made} == {
+        ("price", "price missing", "colour = blue", "colour = rare", "colour = red")
+    }
+
+
+def test_numbers_that_hardly_vary_keep_their_digits():
+    """Milliseconds of an hour of 2024: float32 alone would leave twenty different ones."""
+    time = 1.7e12 + np.random.default_rng(0).uniform(0, 3.6e6, 60).round()
+    data = FederatedData.from_frame(FRAME.assign(time=time), **READ)
+    x = np.concatenate([data.inputs(i, p)[0][:, -1] for i in range(3) for p in ("train", "test")])
+    assert len(np.unique(x)) == 60
+    assert abs(x).max() < 3
+    shown = np.concatenate([data.client(i, p)[0]["time"] for i in range(3) for p in ("train", "test")])
+    np.testing.assert_allclose(np.sort(shown), np.sort(time), atol=1)
+
+
+def test_columns_may_be_numbers_and_lists():
+    frame = pd.DataFrame(np.random.default_rng(0).random((20, 4)))
+    data = FederatedData.from_frame(frame.assign(c="a"), client="c", label=["1", "3"], ignore="0")
+    assert (data.task, data.classes, data.columns.names) == ("regression", 2, ("2",))
+    assert data.columns.encode(frame, "frame").shape == (20, 1)
+    yes = pd.DataFrame({"c": ["a"] * 8, "x": range(8), "p": [True, False] * 4, "q": [False, True] * 4})
+    assert FederatedData.from_frame(yes, client="c", label="p,q").task == "multi-label"
+
+
+def test_units_are_of_one_form():
+    x, y, c = np.zeros((8, 3), np.float32), np.arange(8) % 2, np.zeros(8, int)
+    whole, mixed = (FederatedData.from_arrays(x, y, c, scale=s, shift=0) for s in (2, np.array([1.0, 2, 3])))
+    assert (type(whole.scale), mixed.shift.shape, mixed.scale.dtype) == (float, (3,), np.float32)
+    assert whole.digest == FederatedData.from_arrays(x, y, c, scale=2.0).digest
+
+
+def test_tokens_are_within_the_vocabulary():
+    x, y = np.array([[9, 1, 2, 3]] * 8), np.array([[1, 2, 3, 4]] * 8)
+    with pytest.raises(CgpflError, match=r"x: token 9; tokens must be 0..4, or say classes = 10"):
+        FederatedData.from_arrays(x, y, np.zeros(8, int), task="next-token")
+    assert FederatedData.from_arrays(x, y, np.zeros(8, int), task="next-token", classes=10).classes == 10
+
+
+def test_clients_labels_are_of_one_kind(tmp_path):
+    x = np.zeros((8, 2), np.float32)
+    with pytest.raises(CgpflError, match="labels are of different kinds"):
+        FederatedData.from_clients([(x, np.arange(8) % 2), (x, np.array(["a", "b"] * 4))])
+    with pytest.raises(CgpflError, match="test: has no client 'b'"):
+        FederatedData.from_clients({"a": (x, np.arange(8) % 2), "b": (x, np.arange(8) % 2)}, test={"a": (x, x[:, 0])})
+    for name in "ab":
+        np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(8) % 2)
+    assert make_data(str(tmp_path), task="regression").task == "regression"
+    with pytest.raises(CgpflError, match="label: is for tables"):
+        make_data(str(tmp_path), label="y")

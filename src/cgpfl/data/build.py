@@ -171,6 +171,9 @@ def _dealt(
 ) -> FederatedData:
     """Samples given to invented clients."""
     seed, where = cuts["seed"], f"data {about['source']}"
+    for name, given in (("held", raw.held), ("time", raw.time)):
+        if given is not None:
+            raise CgpflError(f"{name}: {where} says which samples are tested; that goes with its own clients alone")
     y, known = answers(raw.y, raw.task, raw.classes, raw.labels)
     is_table, task = isinstance(raw.x, dict), known.get("task", "classification")
     x = raw.x if is_table else samples(raw.x, where)

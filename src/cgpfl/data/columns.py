@@ -18,6 +18,8 @@ from cgpfl.errors import CgpflError
 ENCODINGS = ("one-hot", "codes")
 MOST_VALUES = 1000
 """Categories of a column that are encoded one by one."""
+FAR = 1e4
+"""Standard deviations from 0 at which float32 has too few digits for what varies."""
 MISSING = "(missing)"
 """The category of a cell without a value."""
 
@@ -34,6 +36,8 @@ class Column:
     mean: float = 0.0
     """Of the numbers there are; stands for a missing one."""
     std: float = 1.0
+    offset: float = 0.0
+    """What is taken from numbers before they are float32: their mean, where they hardly vary beside it (times, ids)."""
 
     @property
     def is_number(self) -> bool:
@@ -131,12 +135,14 @@ class Columns:
             for place in range(len(self._inputs(c))):
                 own = c.is_number and place == 0
                 scale.append(1 / c.std if own else 1.0)
-                shift.append(-c.mean / c.std if own else 0.0)
+                shift.append(-(c.mean - c.offset) / c.std if own else 0.0)
         return np.asarray(scale, np.float32), np.asarray(shift, np.float32)
 
     def encode(self, frame: Any, where: str) -> np.ndarray:
         """Rows of a frame ``[n]`` as ``x [n, width]``, raw: columns are matched by name, and must be these."""
-        frame = frame.drop(columns=[c for c in (self.label, *self.aside) if c in frame.columns])
+        frame = frame.set_axis([str(c).strip() for c in frame.columns], axis=1)
+        targets = [self.label, *(c.strip() for c in self.label.split(","))]
+        frame = frame.drop(columns=[c for c in dict.fromkeys([*targets, *self.aside]) if c in frame.columns])
         self.check(frame, where)
         return self.encode_cells(
             cells(frame[list(self.names)], [c.name for c in self.columns if not c.is_number], where), where
@@ -155,7 +161,7 @@ class Columns:
                     raise CgpflError(
                         f"{where}: column {c.name!r}: row {int(gone.argmax())} is missing; it never was before"
                     )
-                parts.append(np.where(gone, c.mean, values)[:, None])
+                parts.append((np.where(gone, c.mean, values) - c.offset)[:, None])
                 parts.extend([gone[:, None].astype(float)] if c.missing else [])
             else:
                 parts.append(self._codes(values, c.values))
@@ -179,7 +185,7 @@ class Columns:
             at += part.shape[1]
             if c.values is None:
                 gone = part[:, 1] > 0.5 if c.missing else np.zeros(len(x), bool)
-                found[c.name] = np.where(gone, np.nan, part[:, 0].astype(np.float64))
+                found[c.name] = np.where(gone, np.nan, part[:, 0].astype(np.float64) + c.offset)
             else:
                 values = np.array([*c.values, MISSING], object)
                 codes = part[:, 0].astype(int)
@@ -285,7 +291,8 @@ def fitted(statistics: dict[str, Statistics], encoding: str = "one-hot", standar
     found = []
     for name, s in statistics.items():
         if s.is_number:
-            found.append(Column(name, None, s.missing > 0, s.mean, s.std))
+            far = abs(s.mean) > FAR * s.std
+            found.append(Column(name, None, s.missing > 0, s.mean, s.std, s.mean if far else 0.0))
             continue
         if len(s.values) > MOST_VALUES and encoding == "one-hot":
             raise CgpflError(
@@ -307,6 +314,8 @@ def is_numeric(series: Any) -> bool:
 
 def numbers(series: Any, where: str) -> np.ndarray:
     """A column as numbers ``[n]``, NaN where one is missing."""
+    if series.isna().all():
+        return np.full(len(series), np.nan)
     try:
         values = np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan), np.float64)
     except (TypeError, ValueError) as error:

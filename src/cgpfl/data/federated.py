@@ -90,6 +90,13 @@ class FederatedData:
             if not isinstance(getattr(self, name), kind):
                 found = type(getattr(self, name)).__name__
                 raise CgpflError(f"data: {name} is a {found}, not {kind.__name__}; see FederatedData.from_arrays")
+        units: Any = (self.scale, self.shift)
+        if any(np.ndim(v) for v in units):  # one form, so that a federation is the same after it was saved
+            units = tuple(np.array(v) for v in np.broadcast_arrays(*(np.asarray(v, np.float32) for v in units)))
+        elif all(isinstance(v, int | float | np.number) for v in units):
+            units = (float(units[0]), float(units[1]))
+        object.__setattr__(self, "scale", units[0])
+        object.__setattr__(self, "shift", units[1])
         if self.ids.size == 0:
             object.__setattr__(self, "ids", np.arange(self.clients, dtype=np.int32))
         _check(self)
@@ -194,10 +201,11 @@ class FederatedData:
 
     def place(self, client: int | str) -> int:
         """Which client a name, or a number, is."""
-        if isinstance(client, str) and client in self.names:
-            return self.names.index(client)
+        if str(client) in self.names:
+            return self.names.index(str(client))
         number = int(client) if isinstance(client, int) or str(client).isdigit() else -1
-        if not 0 <= number < self.clients:
+        named = bool(self.names) and all(name.isdigit() for name in self.names)  # then a number is a name
+        if named or not 0 <= number < self.clients:
             known = naming.listed(self.names or range(self.clients))
             raise CgpflError(f"client {client}: there are clients {known}")
         return number
@@ -291,9 +299,12 @@ class FederatedData:
         train = IndexTable.of([c[0] for c in cuts])
         if isinstance(x, dict):
             whose = names or [str(i) for i in range(len(parts))]
-            columns = fitted(
-                merged([measure(x, c[0], p) for c, p in zip(cuts, parts, strict=True)], whose), encoding, standardise
-            )
+            total, every = merged([measure(x, c[0], c[0]) for c in cuts], whose), measure(x)
+            # which values there are is the whole table's: splits of other seeds give inputs of the same form
+            stated = {
+                n: dataclasses.replace(s, values=every[n].values, missing=every[n].missing) for n, s in total.items()
+            }
+            columns = fitted(stated, encoding, standardise)
             x = columns.encode_cells(x, "data")
             more["columns"] = columns
             more["scale"], more["shift"] = columns.units()
@@ -364,7 +375,11 @@ class FederatedData:
         label = more.pop("label", "label")
         if isinstance(clients, dict):
             more = {"names": tuple(map(str, clients)), **more}
-            test = [test[name] for name in clients] if isinstance(test, dict) else test
+            if isinstance(test, dict):
+                lacking = [name for name in clients if name not in test]
+                if lacking:
+                    raise CgpflError(f"test: has no client {lacking[0]!r}; must be one pair (x, y) a client")
+                test = [test[name] for name in clients]
             clients = list(clients.values())
         names = more.get("names", ())
         if isinstance(clients, str) or not isinstance(clients, Sequence):
@@ -386,6 +401,10 @@ class FederatedData:
         shapes = {p[0].shape[1:] for p in blocks}
         if len(shapes) > 1:
             raise CgpflError(f"clients: samples have different shapes: {', '.join(map(str, sorted(shapes)))}")
+        if len({(p[1].shape[1:], p[1].dtype.kind in "US") for p in blocks}) > 1:
+            raise CgpflError(
+                "clients: labels are of different kinds or shapes; must be words, or numbers, of one shape"
+            )
         x = np.concatenate([p[0] for p in blocks])
         y = np.concatenate([p[1] for p in blocks])
         ends = np.cumsum([len(p[1]) for p in blocks])
@@ -431,6 +450,9 @@ def _check(data: FederatedData) -> None:
     lowest = -1 if data.task == "next-token" else 0
     if coded and (data.y.min() < lowest or data.y.max() >= data.classes):
         raise CgpflError(f"y: labels must be 0..{data.classes - 1}; found {int(data.y.min())}..{int(data.y.max())}")
+    if data.task == "next-token" and data.x.ndim == 2 and (data.x.min() < 0 or data.x.max() >= data.classes):
+        worst = int(data.x.min() if data.x.min() < 0 else data.x.max())
+        raise CgpflError(f"x: token {worst}; tokens must be 0..{data.classes - 1}, or say classes = {worst + 1}")
     if data.context is not None and data.context.shape != (data.clients,):
         raise CgpflError(f"context: has shape {data.context.shape}; must be one number a client, ({data.clients},)")
     if sorted(data.ids.tolist()) != list(range(data.clients)):

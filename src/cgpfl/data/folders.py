@@ -79,7 +79,10 @@ def _of_files(files: list[tuple[str, str, Path]], reading: Reading, where: str) 
     if kind in TEXTS:
         return _texts(files, reading, where)
     if kind in ARRAYS:
-        return _arrays(files, where)
+        tables = [name for name in reading.chosen() if name != "task"]
+        if tables:
+            raise CgpflError(f"{tables[0]}: is for tables; {where} has arrays x and y")
+        return _arrays(files, where)._replace(task=reading.task)
     if kind not in SUFFIXES:
         raise CgpflError(
             f"{where}: unknown kind of file {kind!r}; must be {', '.join((*SUFFIXES, *ARRAYS, *TEXTS))}, or images"
@@ -126,7 +129,8 @@ def _parts(files: list[Path], reading: Reading, where: str) -> Source:
 
 def _arrays(files: list[tuple[str, str, Path]], where: str) -> Source:
     x: list[np.ndarray] = []
-    y, client, held = [], [], []
+    y: list[np.ndarray] = []
+    client, held = [], []
     for name, part, path in files:
         try:
             with np.load(path, allow_pickle=False) as file:
@@ -137,6 +141,12 @@ def _arrays(files: list[tuple[str, str, Path]], where: str) -> Source:
             raise CgpflError(f"data {path}: has arrays {', '.join(found) or 'none'}; must have x [n, ...] and y [n]")
         if x and found["x"].shape[1:] != x[0].shape[1:]:
             raise CgpflError(f"data {path}: samples have shape {found['x'].shape[1:]}, other clients' {x[0].shape[1:]}")
+        if y and (
+            found["y"].shape[1:] != y[0].shape[1:] or (found["y"].dtype.kind in "US") != (y[0].dtype.kind in "US")
+        ):
+            raise CgpflError(
+                f"data {path}: y has shape {found['y'].shape} and type {found['y'].dtype}, other clients' not"
+            )
         x.append(found["x"])
         y.append(found["y"])
         client += [name] * len(found["y"])
@@ -156,6 +166,8 @@ def _has_images(folder: Path) -> bool:
 
 def _images(clients: list[Path], reading: Reading, where: str) -> Source:
     from PIL import Image
+
+    _only_task(reading, "classification", f"{where} has images in a folder a class")
 
     found: list[tuple[str, str, Path]] = []
     for client in clients:
@@ -195,6 +207,7 @@ def _images(clients: list[Path], reading: Reading, where: str) -> Source:
 
 def _texts(files: list[tuple[str, str, Path]], reading: Reading, where: str) -> Source:
     """Characters as tokens: windows of ``length`` of each client's text, one after the other."""
+    _only_task(reading, "next-token", f"{where} has texts")
     texts = []
     for name, part, path in files:
         try:
@@ -221,3 +234,9 @@ def _texts(files: list[tuple[str, str, Path]], reading: Reading, where: str) -> 
         *(np.concatenate(x), np.concatenate(y), len(letters), 1.0, 0.0, np.array(client), letters, "next-token"),
         held=np.concatenate(held) if parted else None,
     )
+
+
+def _only_task(reading: Reading, task: str, why: str) -> None:
+    """Such a folder is for one task."""
+    if reading.task not in ("auto", task):
+        raise CgpflError(f"task = {reading.task!r}: {why}, which are for {task}")

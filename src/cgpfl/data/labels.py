@@ -19,8 +19,13 @@ FEW = 50
 def guess_task(values: Any) -> str:
     """What labels ``[n]`` or ``[n, k]`` are for: words, yes and no, few whole numbers, or 0..C-1 are classes."""
     array = np.asarray(values)
-    if array.ndim > 1:
-        whole = np.issubdtype(array.dtype, np.number) and np.isin(array, (0, 1)).all()
+    if array.ndim > 2:
+        raise CgpflError(f"y: has shape {array.shape}; must be one label a sample, [n], or several, [n, k]")
+    if array.ndim == 2 and array.shape[1] == 1:
+        return guess_task(array[:, 0])
+    if array.ndim == 2:
+        numeric = array.dtype.kind in "biuf" or all(isinstance(v, bool | int | float) for v in array.ravel())
+        whole = numeric and bool(np.isin(array.astype(float), (0, 1)).all())
         return "multi-label" if whole else "regression"
     if array.dtype.kind not in "iuf":
         return "classification"

@@ -143,7 +143,8 @@ def _table(path: Path, form: Form, where: str) -> tuple[np.ndarray, Any]:
     if form.columns is not None:
         targets = [c.strip() for c in form.columns.label.split(",")]
         there = [c for c in targets if c in frame.columns]
-        y = (frame[there].to_numpy() if len(targets) > 1 else frame[there[0]].to_numpy()) if there == targets else None
+        known = there == targets and not frame[there].isna().all(axis=None)
+        y = (frame[there].to_numpy() if len(targets) > 1 else frame[there[0]].to_numpy()) if known else None
         return form.columns.encode(frame.drop(columns=there), where), y
     named = [c for c in LABELS if c in frame.columns]
     if len(named) > 1:

@@ -113,6 +113,7 @@ def cut(
             f"test = {test:g}, validation = {validation:g}: shares must be >= 0 (test > 0) and sum to less than 1"
         )
     cuts = []
+    given = None if given is None else np.asarray(given).astype(bool)
     for i, part in enumerate(parts):
         part = np.asarray(part)
         order = np.random.default_rng([seed, 1, i]).permutation(part)

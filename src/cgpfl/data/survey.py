@@ -22,7 +22,7 @@ from cgpfl.data.columns import Columns, Statistics, fitted, measure, merged
 from cgpfl.data.form import Form
 from cgpfl.data.local import files_of
 from cgpfl.data.samples import answers, cut
-from cgpfl.data.tables import SUFFIXES, Reading, read_table, source_of
+from cgpfl.data.tables import CLIENTS, SUFFIXES, Reading, read_table, source_of
 from cgpfl.errors import CgpflError
 from cgpfl.objectives import objective_of
 
@@ -204,7 +204,7 @@ def _other_columns(s: Survey, names: frozenset[str]) -> str:
 def common_form(surveys: Sequence[Survey], whose: Sequence[str], reading: Reading, loss: str = "auto") -> Form:
     """The form of a federation whose clients, ``whose`` in order, say this; they must fit together."""
     columns = fitted(merged([s.columns for s in surveys], whose), reading.encoding, reading.standardise)
-    aside = dict.fromkeys([c for c in (reading.client, *reading.ignore) if c])
+    aside = dict.fromkeys([*((reading.client,) if reading.client else CLIENTS), *reading.ignore])
     columns = replace(columns, label=reading.label, aside=tuple(aside))
     task, known = surveys[0].task, dict[str, Any]()
     if task == "classification":

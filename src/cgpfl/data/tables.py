@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,7 +96,8 @@ def source_of(frame: Any, reading: Reading, where: str, names: Iterable[str] = C
     frame = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
     if isinstance(frame, type) or not hasattr(frame, "columns"):
         raise CgpflError(f"{where}: {type(frame).__name__} is no table; give a pandas or Polars frame")
-    there = [str(c) for c in frame.columns]
+    frame = frame.set_axis([str(c).strip() for c in frame.columns], axis=1)
+    there = list(frame.columns)
     label = reading.label or _only(there, LABELS, where)
     targets = [part.strip() for part in label.split(",")]
     client = reading.client or _only(there, names, where, needed=False)
@@ -154,7 +157,9 @@ def of_frame(
     unknown = [k for k in reading if k not in vars(Reading())]
     if unknown:
         raise CgpflError(f"from_frame: no setting {unknown[0]!r}; it has {', '.join(vars(Reading()))}")
-    lists: dict[str, Any] = {k: tuple(reading[k]) for k in ("ignore", "categorical") if k in reading}
+    label = label if isinstance(label, str) else ",".join(map(str, label))
+    named = {k: reading[k] for k in ("ignore", "categorical") if k in reading}
+    lists: dict[str, Any] = {k: (v,) if isinstance(v, str) else tuple(v) for k, v in named.items()}
     settings = Reading(**{"client": client, "label": label, **reading, **lists})
     source = source_of(frame, settings, "frame")
     return federation(source, settings, test=test, validation=validation, seed=seed, smallest=smallest)
@@ -224,6 +229,19 @@ def _tested(series: Any, where: str) -> np.ndarray:
     return np.array(found, bool)
 
 
+def _day_first(series: Any, where: str) -> bool:
+    """Whether dates such as 13/02/2020 begin with the day; where no day is above 12, nobody can tell."""
+    numbered = [m for v in series if (m := re.match(r"\s*(\d{1,2})[/.-](\d{1,2})[/.-]\d", str(v)))]
+    if not numbered:
+        return False
+    first, second = (max(int(m[k]) for m in numbered) > 12 for k in (1, 2))
+    if first == second:
+        raise CgpflError(
+            f"{where}: column {series.name!r}: {numbered[0].string!r}: day or month first? write 2020-01-31"
+        )
+    return first
+
+
 def _ordered(series: Any, where: str) -> np.ndarray:
     """A column of times as ranks ``[n]``."""
     if series.isna().any():
@@ -231,8 +249,10 @@ def _ordered(series: Any, where: str) -> np.ndarray:
     import pandas as pd
 
     if series.dtype == object or pd.api.types.is_string_dtype(series.dtype):
+        day_first = _day_first(series, where)
         try:
-            series = pd.to_datetime(series, format="mixed")
+            with warnings.catch_warnings(action="ignore"):  # what cannot be read is an error
+                series = pd.to_datetime(series, dayfirst=day_first)
         except (ValueError, TypeError) as error:
             raise CgpflError(f"{where}: column {series.name!r}: is no time: {series.iloc[0]!r}, …") from error
     return np.unique(series.to_numpy(), return_inverse=True)[1]

@@ -135,11 +135,17 @@ def run_batch(
         drive.run(on_block, stop, save_every=save_every)
         answers = np.atleast_1d(np.asarray(drive.state.answers))
         ends = zip(of_each(drive.state, drive.records, drive.patience), answers, drive.lost, strict=True)
-        return [Done(own, int(count), bad, drive.seconds / len(part)) for own, count, bad in ends]
+        seconds = drive.seconds / len(part)
+        return [Done(own, _answers(own, drive.records.rounds, int(n)), bad, seconds) for own, n, bad in ends]
 
     for part in batch.parts():
         done += run(part)
     return done
+
+
+def _answers(own: Records, evaluated: list[int], all_of_them: int) -> int:
+    """Uploads of a run: fewer than the program's where it stopped before the others."""
+    return int(own.values["answers"][-1]) if own.rounds and own.rounds[-1] < evaluated[-1] else all_of_them
 
 
 def as_runs(batch: Batch, done: Sequence[Done], *, seconds: float, tried: list[dict[str, Any]] | None = None) -> Runs:

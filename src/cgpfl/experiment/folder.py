@@ -91,7 +91,8 @@ class RunFolder:
     def save_result(self, result: Result, run: dict[str, Any]) -> None:
         """State and records of a run that was made in memory; ``run``: its fingerprint."""
         about = {"round": result.rounds, "records": len(result.records.rounds), "seconds": result.seconds, "run": run}
-        self.method(result.label).save(result.state, about, result.records)
+        early = result.diverged is None and result.rounds < getattr(result.simulation, "rounds", result.rounds)
+        self.method(result.label).save(result.state, about | ({"stopped": True} if early else {}), result.records)
 
     def save_models(self, result: Result) -> None:
         """Note where a method's models are, for its report (see artifacts.py)."""

@@ -26,13 +26,13 @@ def both(method, data, model, **settings):
     return found
 
 
-def same_states(device, stream):
+def same_states(device, stream, atol=1e-6):
     """Clients that were ever asked have the same state."""
     known = stream.clients.known
     assert known.any()
     plain = jax.tree.map(np.asarray, device.clients)
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(stream.clients.arrays), strict=True):
-        np.testing.assert_allclose(a[known], b[known], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(a[known], b[known], rtol=1e-5, atol=atol)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_every_method_can_be_streamed(name):
     method = checked(get_method(name), data, Settings(rounds=12))
     model = as_model("mlr", data.shape, data.classes)
     (_, device, records, _), (_, stream, others, _) = both(method, data, model, **{**SOME, "rounds": 12})
-    same_states(device, stream)
+    same_states(device, stream, atol=1e-4 if name == "mocha" else 1e-6)  # roots of matrices magnify rounding
     for key, values in records.items():
         np.testing.assert_allclose(values, others[key], rtol=1e-3, atol=1e-4, err_msg=key)
 

@@ -33,7 +33,7 @@ class Objective:
 
     def each(self, outputs: Array, y: Array) -> Array:
         """Loss of each sample ``[B]``."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} defines no each")
 
     def trained(self, outputs: Array, y: Array) -> Array:
         """What training minimises the mean of ``[B]``: the loss, unless some samples weigh more."""
@@ -41,7 +41,7 @@ class Objective:
 
     def score(self, outputs: Array, y: Array) -> Array:
         """Score of each sample ``[B]``; more is better."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} defines no score")
 
     def natural(self, outputs: Array) -> Array:
         """Outputs in the labels' own units."""

@@ -15,7 +15,7 @@ from jax import Array
 from cgpfl.models.base import Params, affine
 
 WIDE = 32
-"""From so many channels on, a convolution is a sum of one product for each place of its kernel."""
+"""From so many channels on, a convolution is made of windows of one row: its table of all windows would be long."""
 LARGEST_TABLE = 512
 """Up to so many rows a table is read by a product with ones and zeros, which vectorises better than a gather."""
 Sides = tuple[tuple[int, int], tuple[int, int]]
@@ -60,10 +60,16 @@ def convolve(images: Array, kernel: Array, stride: tuple[int, int] = (1, 1), pad
     if padding != NONE:
         images = jnp.pad(images, ((0, 0), *padding, (0, 0)))
     height, width, channels, out = kernel.shape
-    seen = windows(images, (height, width), stride)
-    if len(seen) == 1 or channels < WIDE:
-        return jnp.concatenate(seen, axis=-1) @ kernel.reshape(-1, out)
-    parts = [part @ place for part, place in zip(seen, kernel.reshape(-1, channels, out), strict=True)]
+    if height == 1 or channels < WIDE:
+        return jnp.concatenate(windows(images, (height, width), stride), axis=-1) @ kernel.reshape(-1, out)
+    rows = jnp.concatenate(windows(images, (1, width), (1, stride[1])), axis=-1)  # [B, H, W', width·C]
+    if stride[0] > 1:
+        seen = windows(rows, (height, 1), (stride[0], 1))
+        parts = [part @ places.reshape(-1, out) for part, places in zip(seen, kernel, strict=True)]
+    else:  # one product for all rows of the kernel, then a sum of shifted parts
+        whole = rows @ kernel.reshape(height, -1, out).swapaxes(0, 1).reshape(-1, height * out)
+        last = images.shape[1] - height + 1
+        parts = [part[:, i : i + last] for i, part in enumerate(jnp.split(whole, height, axis=-1))]
     return sum(parts[1:], start=parts[0])
 
 

@@ -37,6 +37,7 @@ METHODS: tuple[dict[str, Any], ...] = (
     {"name": "cgpfl"},
     {"name": "cgpfl-heur"},
     {"name": "cgpfl-heur", "label": "cgpfl-heur-as-printed", "warmup": 0},
+    {"name": "cgpfl-auto"},
 )
 BUDGET = 8
 """Settings tried for each method."""

@@ -37,7 +37,7 @@ def test_the_problems(sets):
         assert low <= sizes[name].min() < sizes[name].max() <= high
     assert [s.name for s in scenarios(quick=True)] == ["mnist-rotation"]
     labels = [m.get("label", m["name"]) for m in METHODS]
-    assert len(set(labels)) == len(METHODS) == 11
+    assert len(set(labels)) == len(METHODS) == 12
     assert set(beyond.QUICK) <= set(labels)
 
 

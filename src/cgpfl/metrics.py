@@ -384,6 +384,11 @@ def agreement(truth: np.ndarray | None, found: np.ndarray) -> float | None:
     """Adjusted Rand index of two partitions ``[N]``: 1 = the same, 0 = chance; None without a truth."""
     if truth is None:
         return None
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(truth, found))
+    pairs = lambda counts: (counts * (counts - 1) // 2).sum()  # noqa: E731
+    (_, row), (_, column) = (np.unique(part, return_inverse=True) for part in (truth, found))
+    table = np.zeros((row.max() + 1, column.max() + 1), np.int64)
+    np.add.at(table, (row, column), 1)
+    both, in_truth, in_found = pairs(table), pairs(table.sum(1)), pairs(table.sum(0))
+    chance = in_truth * in_found / max(1, pairs(np.array([len(row)])))
+    most = (in_truth + in_found) / 2
+    return 1.0 if most == chance else float((both - chance) / (most - chance))

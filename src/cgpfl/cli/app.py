@@ -63,10 +63,12 @@ def go(start: Any, folder: Path, *, quiet: bool = False, verbose: bool = False) 
     """Run with progress on the terminal, then the table and the report; Ctrl-C leaves a run that can be resumed."""
     from cgpfl.cli.terminal import progress, show
     from cgpfl.engine.drive import Stopped
+    from cgpfl.engine.kept import keep_programs
     from cgpfl.engine.processes import is_first
 
     if quiet and verbose:
         raise CgpflError("--quiet, --verbose: choose one")
+    keep_programs()
     try:
         with progress(BEGAN, quiet=quiet or verbose) as tell:
             finished = start(tell if is_first() else None)

@@ -7,6 +7,11 @@ import jax
 from cgpfl.folders import cache_folder
 
 
+def in_use() -> bool:
+    """Whether compiled programs go to our own folder."""
+    return bool(jax.config.values["jax_compilation_cache_dir"] == str(cache_folder() / "xla"))
+
+
 def use_compilation_cache() -> None:
     """Turn JAX's compilation cache on, unless the user has set one or the folder cannot be written."""
     if jax.config.values["jax_compilation_cache_dir"] is not None:

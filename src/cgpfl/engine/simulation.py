@@ -6,7 +6,7 @@ block has (a traced number: nothing is compiled again) and receives its records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from cgpfl.algorithms import Task, Wrapper
 from cgpfl.engine.blocks import auto_block, client_bytes, record_capacity
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.drive import Drive, Traffic
+from cgpfl.engine.kept import kept
 from cgpfl.engine.mesh import everywhere, filled, put, row_of_devices, split, to_host
 from cgpfl.engine.precision import computed
 from cgpfl.engine.problem import (
@@ -75,6 +76,7 @@ class Simulation:
         if mesh is not None:
             self.keys, self.task = put((self.keys, self.task), everywhere(mesh))
         self.dropout = np.float32(plan.dropout)
+        self._program: Callable[..., Any] | None = None
         cohort = cohort_size(plan.participation, data.clients)
         own = filled(cohort, mesh) // (1 if mesh is None else mesh.size)
         size = client_bytes(model, self.task.initial, frozen=self.task.frozen)
@@ -122,12 +124,19 @@ class Simulation:
         due = [t for t in range(start + 1, stop + 1) if t % every == 0 or t == total]
         assert len(due) <= self.static.capacity, "a block must not hold more evaluations than its buffer"
         schedule = tuple(np.int32(v) for v in (start, stop, every, total))
-        state, records, filled = advance(
-            self.method, self.task, self.arrays, self.keys, state, schedule, self.dropout, self.static
-        )
+        state, records, filled = self._block(state, schedule)
         n = int(filled)
         written = host(records) if n else {k: np.empty(v.shape, v.dtype) for k, v in records.items()}
         return state, {k: v[:n] for k, v in written.items()}, due[:n]
+
+    def _block(self, state: State, schedule: tuple[np.int32, ...]) -> Any:
+        """A block of rounds, by a kept program where there is one."""
+        args = (self.method, self.task, self.arrays, self.keys, state, schedule, self.dropout)
+        if self._program is None:
+            usual = partial(advance, static=self.static)
+            found = kept(advance, args, self.static, used_up=4) if self.static.mesh is None else None
+            self._program = found or usual
+        return self._program(*args)
 
     def furthest(self, start: int) -> int:
         """The last round a block from ``start`` may reach without overflowing its record buffer."""

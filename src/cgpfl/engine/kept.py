@@ -1,0 +1,154 @@
+"""Traced programs, kept on disk: what was traced once is not traced again.
+
+A block of rounds takes longer to trace and to lower than to load from JAX's compilation cache. So it is kept beside
+that cache as StableHLO (:mod:`jax.export`: data, no pickle), under a name made of all it depends on: our sources,
+versions, the device, the form of every argument and every static part. A program with a part that is not ours – a
+method, model or metric of the user's – is traced each time: nobody knows whether its source has changed. So is
+everything outside of the command line, where our own functions may have been replaced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from cgpfl.engine.cache import in_use
+from cgpfl.files import write
+from cgpfl.folders import cache_folder
+
+OURS = ("cgpfl", "jax", "builtins")
+"""Packages whose parts are known by version or source."""
+_wanted = False
+
+
+def keep_programs() -> None:
+    """Keep programs from now on: for the command line, in whose process nothing of ours is replaced."""
+    global _wanted
+    _wanted = True
+
+
+def kept(function: Any, args: tuple[Any, ...], static: Any, used_up: int) -> Callable[..., Any] | None:
+    """``function(*args, static)`` as a function of ``args``, loaded, or traced and kept.
+
+    ``function`` is jitted; it donates argument ``used_up`` and returns that one's successor, in the same form, and
+    plain containers beside it. None where programs are not kept, or this one cannot be.
+    """
+    if not (_wanted and in_use()) or jax.process_count() > 1:
+        return None
+    leaves, form = jax.tree.flatten(args)
+    forms = [_form(leaf) for leaf in leaves]
+    try:
+        name = _digest((function.__module__, function.__qualname__, described(form), described(static), str(forms)))
+    except _UnknownError:
+        return None
+    given = [len(jax.tree.leaves(arg)) for arg in args]
+    first = sum(given[:used_up])
+    donated = tuple(range(first, first + given[used_up]))
+    file = cache_folder() / "programs" / name
+    exported = _load(file)
+    if exported is None:
+        exported = _trace(function, form, forms, static, donated)
+        _save(file, exported.serialize())
+    program, successor = jax.jit(exported.call, donate_argnums=donated), jax.tree.structure(args[used_up])
+
+    def call(*args: Any) -> tuple[Any, ...]:
+        new, *others = program(*jax.tree.leaves(args))
+        return (jax.tree.unflatten(successor, new), *others)
+
+    return call
+
+
+def _trace(function: Any, form: Any, forms: Sequence[Any], static: Any, donated: tuple[int, ...]) -> Any:
+    from jax import export
+
+    def flat(*leaves: Any) -> tuple[Any, ...]:
+        new, *others = function.__wrapped__(*jax.tree.unflatten(form, leaves), static)
+        return (tuple(jax.tree.leaves(new)), *others)
+
+    return export.export(jax.jit(flat, donate_argnums=donated))(*forms)
+
+
+def _form(leaf: Any) -> jax.ShapeDtypeStruct:
+    kind = jax.typeof(leaf)
+    return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=kind.weak_type)
+
+
+def _load(file: Path) -> Any:
+    """A program, or None where there is none, or a damaged one."""
+    from jax import export
+
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return None
+    checksum, program = content[:32], content[32:]
+    return export.deserialize(bytearray(program)) if hashlib.sha256(program).digest() == checksum else None
+
+
+def _save(file: Path, program: bytes | bytearray) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write(file, hashlib.sha256(program).digest() + bytes(program))
+    except OSError:
+        return  # a read-only home costs time, nothing else
+
+
+class _UnknownError(Exception):
+    """A part of a program of which not all is known."""
+
+
+def described(value: Any) -> str:
+    """All of a static part, as a text that is the same in every process; _UnknownError if it is not known."""
+    if value is None or isinstance(value, (bool, int, float, str, bytes)):
+        return f"{type(value).__name__} {value!r}"
+    if isinstance(value, jax.tree_util.PyTreeDef):
+        node = value.node_data()
+        return "*" if node is None else f"{described(node)}({', '.join(map(described, value.children()))})"
+    if isinstance(value, dict):
+        return described(tuple(value.items()))
+    if isinstance(value, (tuple, list)) and type(value).__module__ in ("builtins", "jaxlib"):
+        return f"({', '.join(map(described, value))})"
+    if isinstance(value, (np.ndarray, np.generic, np.dtype)):
+        content = b"" if isinstance(value, np.dtype) else value.tobytes()
+        return f"{getattr(value, 'dtype', value)} {getattr(value, 'shape', ())} {hashlib.sha256(content).hexdigest()}"
+    if isinstance(value, (type, types.FunctionType)):
+        return _named(value)
+    if isinstance(value, tuple):  # with names
+        return f"{_named(type(value))}({', '.join(map(described, value))})"
+    if isinstance(value, functools.partial):
+        return described((value.func, value.args, tuple(value.keywords.items())))
+    if dataclasses.is_dataclass(value) and vars(value).keys() <= {f.name for f in dataclasses.fields(value)}:
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return f"{_named(type(value))} {described(fields)}"
+    raise _UnknownError
+
+
+def _named(value: Any) -> str:
+    """A class or function that is found under its name in a package of ``OURS``."""
+    if value.__module__.partition(".")[0] not in OURS or "<" in value.__qualname__:
+        raise _UnknownError
+    return f"{value.__module__}:{value.__qualname__}"
+
+
+def _digest(facts: tuple[str, ...]) -> str:
+    return hashlib.sha256("\n".join((*_surroundings(), *facts)).encode()).hexdigest()
+
+
+@functools.cache
+def _surroundings() -> tuple[str, ...]:
+    """Our sources, JAX, the device, and the settings of JAX that change what is traced."""
+    root, content = Path(__file__).parent.parent, hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        content.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+    device = jax.devices()[0]
+    names = ("jax_default_matmul_precision", "jax_default_prng_impl", "jax_enable_x64", "jax_threefry_partitionable")
+    settings = {name: jax.config.values.get(name) for name in names}
+    return (content.hexdigest(), jax.__version__, device.platform, device.device_kind, str(settings))

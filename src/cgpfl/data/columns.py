@@ -318,9 +318,9 @@ def numbers(series: Any, where: str) -> np.ndarray:
         return np.full(len(series), np.nan)
     try:
         values = np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan), np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         first = next((v for v in series if not _is_number(v)), None)
-        raise CgpflError(f"{where}: must be numbers, found {first!r}") from error
+        raise CgpflError(f"{where}: must be numbers, found {shown(first)}") from error
     if np.isinf(values).any() or (np.abs(values[np.isfinite(values)]) > 3e38).any():
         first = int(np.flatnonzero(np.isinf(values) | (np.abs(values) > 3e38))[0])
         raise CgpflError(f"{where}: row {first} is {values[first]:g}; must be a finite number of at most 3e38")
@@ -330,9 +330,16 @@ def numbers(series: Any, where: str) -> np.ndarray:
 def _is_number(value: Any) -> bool:
     try:
         float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return True
+
+
+def shown(value: Any) -> str:
+    """A value for a message: as it is, but for numbers of very many digits."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"a number of some {round(value.bit_length() * 0.30103)} digits"
+    return repr(value)
 
 
 def words(series: Any) -> list[str]:

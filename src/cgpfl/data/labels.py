@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from cgpfl.data.columns import Statistics, measure, numbers
+from cgpfl.data.columns import Statistics, measure, numbers, shown, word
 from cgpfl.errors import CgpflError
 from cgpfl.objectives import TASKS
 
 FEW = 50
 """Different whole numbers up to which they are taken for classes, where nobody says."""
+
+LARGEST = 2**64
+"""Numbers up to which they may be labels."""
 
 
 def guess_task(values: Any) -> str:
@@ -25,7 +28,7 @@ def guess_task(values: Any) -> str:
         return guess_task(array[:, 0])
     if array.ndim == 2:
         numeric = array.dtype.kind in "biuf" or all(isinstance(v, bool | int | float) for v in array.ravel())
-        whole = numeric and bool(np.isin(array.astype(float), (0, 1)).all())
+        whole = numeric and bool(np.isin(array, (0, 1)).all())
         return "multi-label" if whole else "regression"
     if array.dtype.kind not in "iuf":
         return "classification"
@@ -46,6 +49,10 @@ def encode(values: Any, where: str, labels: Sequence[Any] = ()) -> tuple[np.ndar
             raise CgpflError(f"{where}: row {row} has no label; remove it, or fill it in")
         if not isinstance(value, bool | int | float | str):
             raise CgpflError(f"{where}: row {row}: a label is a {type(value).__name__}; must be a word or a number")
+        if not isinstance(value, str) and not -LARGEST <= value <= LARGEST:
+            raise CgpflError(f"{where}: row {row}: a label is {shown(value)}; must be a word, or at most 2^64")
+    if labels:
+        found = _as_known(found, labels)
     known = tuple(labels) or _ordered(set(found), where)
     place = {_key(v): i for i, v in enumerate(known)}
     codes = np.array([place.get(_key(v), -1) for v in found], np.int32)
@@ -53,6 +60,27 @@ def encode(values: Any, where: str, labels: Sequence[Any] = ()) -> tuple[np.ndar
         row = int((codes < 0).argmax())
         raise CgpflError(f"{where}: label {found[row]!r} at sample {row}; labels must be {listed(known)}")
     return codes, known
+
+
+def one_kind(values: Any) -> np.ndarray:
+    """Labels ``[n]`` of several files: where some have words, others' numbers are words, too ("1" and 1 are one)."""
+    array = np.asarray(values)
+    if array.dtype != object or len({isinstance(v, str) for v in array if _is_named(v)}) < 2:
+        return array
+    return np.array([word(v) if _is_named(v) else v for v in array], object)
+
+
+def _is_named(value: Any) -> bool:
+    """Whether it is a label that a word may be, too: no truth value, not missing, not too large."""
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return isinstance(value, str) or (number and -LARGEST <= value <= LARGEST)
+
+
+def _as_known(found: list[Any], labels: Sequence[Any]) -> list[Any]:
+    """Labels as known ones of another kind: the number 1 is the word "1", where only that is known."""
+    by_word = {word(v): v for v in labels if not isinstance(v, bool)}
+    same = {_key(v) for v in labels}
+    return [v if _key(v) in same or isinstance(v, bool) else by_word.get(word(v), v) for v in found]
 
 
 def targets(values: Any, where: str) -> np.ndarray:

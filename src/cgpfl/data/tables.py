@@ -13,7 +13,7 @@ import numpy as np
 
 from cgpfl.data.columns import ENCODINGS, cells
 from cgpfl.data.federated import FederatedData
-from cgpfl.data.labels import guess_task
+from cgpfl.data.labels import guess_task, one_kind
 from cgpfl.data.samples import owners
 from cgpfl.errors import CgpflError
 from cgpfl.files import regular
@@ -119,7 +119,7 @@ def source_of(frame: Any, reading: Reading, where: str, names: Iterable[str] = C
     features = frame.drop(columns=[*dict.fromkeys([*aside, *targets])])
     if features.shape[1] == 0:
         raise CgpflError(f"{where}: has no columns beside {', '.join([*targets, *aside])}; features are needed")
-    y = frame[targets].to_numpy() if len(targets) > 1 else frame[label].to_numpy()
+    y = frame[targets].to_numpy() if len(targets) > 1 else one_kind(frame[label].to_numpy())
     task = guess_task(y) if reading.task == "auto" else reading.task
     if task == "next-token":
         raise CgpflError(f"{where}: next-token is learned from texts or arrays of tokens, not from a table")

@@ -9,10 +9,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.sharding import Mesh, PartitionSpec
 
-from cgpfl.batch import Batch
+from cgpfl.batch import Batch, chunk_size
 from cgpfl.objectives import Classification
 from cgpfl.tree import Tree, merged, nbytes
 
@@ -24,6 +25,10 @@ DEVICE_BLOCK = 2 << 30
 
 SHARE_OF_MEMORY = 0.25
 """Of the machine's or the device's memory, for the states of a program (copies take as much again)."""
+
+
+WAITING = 1.25
+"""How many times the clients' own chunks of samples evaluation may read before they are read without gaps."""
 
 
 def over_clients(f: Callable[..., Any], args: Any, block: int) -> Any:
@@ -75,6 +80,14 @@ def auto_block(client_bytes: int, cohort: int) -> int:
     fit = min(max(1, limit // max(client_bytes, 1)), cohort)
     even = next(b for b in range(fit, 0, -1) if cohort % b == 0)
     return even if 2 * even > fit else fit
+
+
+def is_ragged(*federations: Any) -> bool:
+    """Whether evaluation would mostly wait for the largest clients, were all evaluated side by side."""
+    size = chunk_size()
+    every = [t for d in federations for t in (d.train, d.test, d.validation) if t is not None]
+    chunks = [-(-np.asarray(t.counts) // size) for t in every]
+    return sum(len(c) * int(c.max()) for c in chunks) > WAITING * sum(int(c.sum()) for c in chunks)
 
 
 def client_bytes(model: Any, params: Tree, samples: int = 20, *, frozen: Tree = ()) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,22 +14,27 @@ from cgpfl.algorithms import Task
 from cgpfl.batch import chunk_size
 from cgpfl.engine.problem import Arrays, ClientKeys, Part
 from cgpfl.metrics import Metric
-from cgpfl.tree import Tree, squared_distance
+from cgpfl.tree import Tree, squared_distance, where
+
+Sums = tuple[Array, Array, dict[str, Tree]]
+"""Right answers, losses and metrics' sums, over some samples."""
 
 
 def score(
-    task: Task, params: Tree, arrays: Arrays, part: Part, metrics: Sequence[Metric] = ()
-) -> tuple[Array, Array, dict[str, Tree]]:
-    """Correct answers (count), mean loss and ``metrics``' sums on one client's part (``rows [max]``, ``count``)."""
-    rows, count = part.rows, part.counts
-    width = min(chunk_size(), rows.shape[0])
-    chunks = -(-rows.shape[0] // width)
-    rows = jnp.pad(rows, (0, chunks * width - rows.shape[0]))
+    task: Task, params: Tree, arrays: Arrays, part: Part, metrics: Sequence[Metric] = (), ragged: bool = False
+) -> Sums:
+    """Correct answers (count), mean loss and ``metrics``' sums on one client's part (``rows [max]``, ``count``).
 
-    def chunk(start: Array) -> tuple[Array, Array, dict[str, Tree]]:
-        at = jax.lax.dynamic_slice(rows, (start,), (width,))
-        weight = (start + jnp.arange(width) < count).astype(jnp.float32)
-        batch = arrays.view(rows, count).take(at, weight)
+    ``ragged``: where this is mapped over clients, small ones do not wait for the largest (see :func:`in_lanes`).
+    """
+    width = min(chunk_size(), part.rows.shape[0])
+    chunks = -(-part.rows.shape[0] // width)
+    part = part._replace(rows=jnp.pad(part.rows, (0, chunks * width - part.rows.shape[0])))
+
+    def chunk(task: Task, params: Tree, arrays: Arrays, part: Part, start: Array) -> Sums:
+        at = jax.lax.dynamic_slice(part.rows, (start,), (width,))
+        weight = (start + jnp.arange(width) < part.counts).astype(jnp.float32)
+        batch = arrays.view(part.rows, part.counts).take(at, weight)
         correct, loss = task.score(params, batch)
         if not metrics:
             return correct, loss, {}
@@ -36,16 +42,75 @@ def score(
         seen = flat(task.model, outputs, batch.y, weight)
         return correct, loss, {m.name: m.statistics(*seen) for m in metrics}
 
-    if chunks == 1:
-        correct, loss, sums = chunk(jnp.int32(0))
-    else:
-        nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(chunk, jnp.int32(0))[2])
-        used = (count + width - 1) // width
-        correct, loss, sums = jax.lax.fori_loop(
-            *(0, used, lambda i, total: jax.tree.map(jnp.add, total, chunk(i * width))),
+    def whole(task: Task, params: Tree, arrays: Arrays, part: Part) -> Sums:
+        each = partial(chunk, task, params, arrays, part)
+        nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(each, jnp.int32(0))[2])
+        used = (part.counts + width - 1) // width
+        return jax.lax.fori_loop(
+            *(0, used, lambda i, total: jax.tree.map(jnp.add, total, each(i * width))),
             (jnp.float32(0), jnp.float32(0), nothing),
         )
-    return correct, loss / count, sums
+
+    if chunks == 1:
+        correct, loss, sums = chunk(task, params, arrays, part, jnp.int32(0))
+    else:
+        total = in_lanes(whole, chunk, width) if ragged else whole
+        correct, loss, sums = total(task, params, arrays, part)
+    return correct, loss / part.counts, sums
+
+
+def in_lanes(whole: Callable[..., Sums], chunk: Callable[..., Sums], width: int) -> Callable[..., Sums]:
+    """``whole``, and mapped over clients the same sums without the chunks that smaller clients do not have.
+
+        clients     0    1          2
+        chunks      0    0  1  2    0  1        as many at once as there are clients, whosever they are
+        lanes      [0    1  2][3    4  5]
+
+    A client's sums are added in the order of its chunks, so they do not depend on the others'. Its model is copied to
+    each of its lanes: no more at once than there are clients. Models that all share are not copied.
+    """
+    call = jax.custom_batching.custom_vmap(whole)
+
+    @call.def_vmap
+    def mapped(clients: int, batched: Any, task: Task, params: Tree, arrays: Arrays, part: Part) -> tuple[Sums, Sums]:
+        axes = jax.tree.map(lambda own: 0 if own else None, batched)
+        if not all(batched[3]) or any(jax.tree.leaves((batched[0], batched[2]))):  # not over clients, but over runs
+            out = jax.vmap(whole, in_axes=tuple(axes), axis_size=clients)(task, params, arrays, part)
+            return out, jax.tree.map(lambda _: True, out)
+        used = (part.counts + width - 1) // width
+        ends = jnp.cumsum(used)
+        first = ends - used
+        most = part.rows.shape[1] // width
+
+        def lanes(at: Array) -> Sums:
+            client = jnp.minimum(jnp.searchsorted(ends, at, side="right"), clients - 1)
+            mine = jax.tree.map(lambda v, own: v[client] if own else v, params, batched[1])
+            starts = (at - first[client]) * width
+            rows = part.rows.reshape(clients * most, width)[client * most + jnp.minimum(at - first[client], most - 1)]
+            # a lane's table is its chunk alone; its count, what of the client's samples is in it
+            own = Part(rows, jnp.clip(part.counts[client] - starts, 0, width))
+            return jax.vmap(chunk, in_axes=(None, axes[1], None, 0, None))(task, mine, arrays, own, jnp.int32(0))
+
+        shapes = jax.eval_shape(lanes, jnp.arange(clients))
+        empty = jax.tree.map(lambda s: jnp.zeros((clients * (most + 1), *s.shape[1:]), s.dtype), shapes)
+
+        def step(i: Array, found: Sums) -> Sums:
+            new = lanes(i * clients + jnp.arange(clients))
+            return jax.tree.map(
+                lambda all_, v: jax.lax.dynamic_update_slice_in_dim(all_, v, i * clients, 0), found, new
+            )
+
+        found = jax.lax.fori_loop(0, (ends[-1] + clients - 1) // clients, step, empty)
+
+        def add(i: Array, total: Sums) -> Sums:
+            new = jax.tree.map(lambda v: v[first + jnp.minimum(i, used - 1)], found)
+            return jax.vmap(where)(i < used, jax.tree.map(jnp.add, total, new), total)
+
+        start = jax.tree.map(lambda s: jnp.zeros((clients, *s.shape[1:]), s.dtype), shapes)
+        out = jax.lax.fori_loop(0, used.max(), add, start)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return call
 
 
 def flat(model: Any, outputs: Array, y: Array, weight: Array) -> tuple[Array, Array, Array]:
@@ -81,9 +146,10 @@ def evaluate_client(
     parts: tuple[Part, Part, Part | None],
     keys: ClientKeys,
     metrics: Sequence[Metric] = (),
+    ragged: bool = False,
 ) -> dict[str, Any]:
     """What is recorded of one client, with the message it would be sent now (see :func:`evaluate_message`)."""
-    return evaluate_message(method, task, arrays, method.send(server, client_id), client, parts, keys, metrics)
+    return evaluate_message(method, task, arrays, method.send(server, client_id), client, parts, keys, metrics, ragged)
 
 
 def evaluate_message(
@@ -95,6 +161,7 @@ def evaluate_message(
     parts: tuple[Part, Part, Part | None],
     keys: ClientKeys,
     metrics: Sequence[Metric] = (),
+    ragged: bool = False,
 ) -> dict[str, Any]:
     """What is recorded of one client.
 
@@ -106,16 +173,16 @@ def evaluate_message(
     train, test, validation = parts
     data = arrays.view(train.rows, train.counts)
     personal = method.personal(task, message, client, data, keys.personal)
-    correct, loss, sums = score(task, personal, arrays, test, metrics)
+    correct, loss, sums = score(task, personal, arrays, test, metrics, ragged)
     record = {
         "correct": correct,
         "loss": loss,
-        "train_loss": score(task, personal, arrays, train)[1] + task.penalty(personal),
+        "train_loss": score(task, personal, arrays, train, ragged=ragged)[1] + task.penalty(personal),
     }
     if validation is not None:
-        record["validation_correct"] = score(task, personal, arrays, validation)[0]
+        record["validation_correct"] = score(task, personal, arrays, validation, ragged=ragged)[0]
     shared = method.shared(message)
     if shared is not None:
-        record["shared_correct"], record["shared_loss"], _ = score(task, shared, arrays, test)
+        record["shared_correct"], record["shared_loss"], _ = score(task, shared, arrays, test, ragged=ragged)
         record["distance"] = squared_distance(personal, shared)
     return record | sums

@@ -58,6 +58,7 @@ class Static(NamedTuple):
     mesh: Mesh | None = None  # the devices that share the clients, if several
     precision: str = "default"  # of the clients' products: one of PRECISIONS
     metrics: tuple[Metric, ...] = ()  # evaluated beside right answers and the loss
+    ragged: bool = False  # whether clients are so unequal that small ones must not wait for the largest
 
 
 ARRAYS_AXES: dict[str, Any] = {
@@ -141,7 +142,8 @@ def evaluate(
     def one(shared: Shared, client_id: Array, client: Any, *parts: Any) -> dict[str, Any]:
         method, task, samples, keys, server, _ = shared
         own = client_keys(keys, client_id)
-        return evaluate_client(method, task, samples, server, client, client_id, parts, own, static.metrics)
+        of = (static.metrics, static.ragged)
+        return evaluate_client(method, task, samples, server, client, client_id, parts, own, *of)
 
     args = (arrays.ids, state.clients, arrays.train, arrays.test, arrays.validation)
     shared = Shared(method, task, arrays.samples(), keys, state.server)

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from cgpfl.algorithms import Task, Wrapper
-from cgpfl.engine.blocks import auto_block, client_bytes, record_capacity
+from cgpfl.engine.blocks import auto_block, client_bytes, is_ragged, record_capacity
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.drive import Drive, Traffic
 from cgpfl.engine.kept import kept
@@ -89,6 +89,7 @@ class Simulation:
             mesh=mesh,
             precision=plan.precision,
             metrics=measured(plan.metrics, getattr(model, "objective", None)),
+            ragged=is_ragged(data),
         )
 
     def start(self) -> State:

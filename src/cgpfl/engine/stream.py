@@ -19,7 +19,7 @@ from jax import Array
 
 from cgpfl.algorithms import Task
 from cgpfl.algorithms.wrapper import sampler_of
-from cgpfl.engine.blocks import auto_block, client_bytes
+from cgpfl.engine.blocks import auto_block, client_bytes, is_ragged
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.drive import Traffic
 from cgpfl.engine.evaluate import pooled
@@ -209,7 +209,7 @@ class Streamed:
 
     def _program(self, clients: int, drops: bool, plan: Settings, size: int) -> Static:
         block = plan.clients_per_block or auto_block(size, clients)
-        alone = Static(clients, cohort=clients, drops=drops, block=block, capacity=1)
+        alone = Static(clients, cohort=clients, drops=drops, block=block, capacity=1, ragged=is_ragged(self.data))
         return alone._replace(
             precision=plan.precision, metrics=measured(plan.metrics, getattr(self.task.model, "objective", None))
         )

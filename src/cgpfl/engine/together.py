@@ -17,7 +17,7 @@ import numpy as np
 
 from cgpfl.data import FederatedData
 from cgpfl.data.federated import IndexTable
-from cgpfl.engine.blocks import SHARE_OF_MEMORY, auto_block, client_bytes, memory, record_capacity
+from cgpfl.engine.blocks import SHARE_OF_MEMORY, auto_block, client_bytes, is_ragged, memory, record_capacity
 from cgpfl.engine.drive import Drive, Recorded, Traffic, of_each
 from cgpfl.engine.problem import Arrays, keys_of, make_task, on_device
 from cgpfl.engine.round import State, begin
@@ -66,6 +66,7 @@ class Together(Simulation):
             block=plan.clients_per_block or fit,
             capacity=record_capacity(plan.rounds, plan.every, clients),
             together="same" if same else "split" if one_set else "own",
+            ragged=is_ragged(*{id(r.data): r.data for r in runs}.values()),
         )
 
     def traffic(self) -> Traffic:

@@ -46,11 +46,13 @@ browser: $(TESTS)
 	@$(BIN)/python tests/browser.py
 
 # Nearly all of a test's time is compilation: programs here are compiled quickly, not for speed.
+# What is skipped here runs elsewhere: trackers in test-track, PyTorch and equinox in test-torch.
 # DURATIONS=1 lists the files and the tests that took most processor time.
 export DURATIONS
 QUICKLY := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
-test: $(TESTS) browser lint types
+test: $(TESTS)
+	@$(MAKE) --no-print-directory -j 3 browser lint types
 	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long"
 
 test-slow: $(TESTS)

@@ -15,6 +15,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from cgpfl.data import make_data
 from cgpfl.models import as_model
+from cgpfl.report import pictures
 from processor import Processor
 
 # One compilation cache for all files, workers and processes of this session, and new for each: what is compiled in one
@@ -52,8 +53,35 @@ def few_programs():
     """Forget compiled programs, between files, once they have many memory maps, of which Linux allows 65530."""
     yield
     maps = Path("/proc/self/maps")
-    if not maps.exists() or maps.read_bytes().count(b"\n") > 25_000:
+    if not maps.exists() or maps.read_bytes().count(b"\n") > 40_000:
         jax.clear_caches()
+
+
+SKETCHES = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>', ".pdf": b"%PDF-1.4\n"}
+RENDER = pictures.write_picture
+
+
+def sketch(picture, path):
+    path.write_bytes(SKETCHES[path.suffix])
+    return path
+
+
+@pytest.fixture(autouse=True, scope="module")
+def sketched(request):
+    """In make test a picture is painted and its files are there; rendering three of them takes most of a second.
+
+    What is marked ``pictures`` renders there as well, make test-slow renders everything.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if "not slow" in request.config.option.markexpr and request.node.get_closest_marker("pictures") is None:
+            patch.setattr(pictures, "write_picture", sketch)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def rendered(request, monkeypatch):
+    if request.node.get_closest_marker("pictures") is not None:
+        monkeypatch.setattr(pictures, "write_picture", RENDER)
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from cgpfl.testing.privacy import are_labels, recognised, windows
 from cgpfl.testing.suite import Suite
 from cgpfl.tree import axpy, weighted_mean
 
-OF_EACH_KIND = ("local", "fedavg", "ditto", "ifca")
-"""Nothing sent, one model, a model of each client beside it, a choice among several."""
+OF_EACH_KIND = ("ditto", "ifca")
+"""One model and a model of each client beside it; a choice among several."""
 
 
 @pytest.mark.parametrize("name", [n if n in OF_EACH_KIND else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
@@ -24,6 +24,7 @@ def test_every_method_keeps_the_contract(name):
     check_algorithm(name)
 
 
+@pytest.mark.slow
 def test_a_split_happens_inside_the_suite():
     """With CFL's thresholds at their defaults the tiny federation is never split; here it is, and all still holds."""
     check_algorithm(CFL(rest=1e3, unrest=0.0))

@@ -25,6 +25,7 @@ OWN = ("local", "fedper", "apfl", "apfl-fixed", "l2sgd", "l2sgd-plus", "per-feda
 OWN += ("mapper", "dapper", "fedmd", "mocha", "cgpfl")  # methods with a model for each client
 GROUPED = ("cfl", "fl-hc", "ifca", "hypcluster")
 OFTEN = ("fedper", "apfl-fixed", "l2sgd", "l2sgd-plus", "fedmd", "cfl")
+OFTEN += ("per-fedavg", "mapper", "dapper", "hypcluster", "fl-hc")
 """Kinds that others stand for."""
 # Groups are found early, since rounds are few; APFL's rate: see row 7. All else is as METHODS has it, but steps
 # are on all of a client's samples (unless said otherwise): programs that draw no minibatch compile in half the time.

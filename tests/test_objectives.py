@@ -59,17 +59,20 @@ def test_a_loss_is_of_its_task():
 def test_steps_by_products_are_steps_one_by_one():
     """The shortcut of several steps on one minibatch knows every objective."""
     random = np.random.default_rng(0)
-    x = jnp.asarray(random.normal(size=(6, 4)), jnp.float32)
+    x = random.standard_normal((6, 4), np.float32)
     for objective, y in (
         (Regression((2.0,), (3.0,)), random.normal(size=(6, 1))),
         (MultiLabel(), random.integers(0, 2, (6, 1))),
         (Classification((0.5,)), np.zeros(6, np.int32)),
     ):
         model = MLR((4,), 1, objective=objective)
-        batch, params = Batch(x, jnp.asarray(y), jnp.ones(6)), model.init(jax.random.key(0))
-        anchor = jax.tree.map(lambda v: v + 1, params)
-        quick, slow = model.proximal_steps(params, anchor, batch, 0.5, 0.1, 9), params
+        kind = np.int32 if isinstance(objective, Classification) else np.float32
+        batch = Batch(x, y.astype(kind), np.ones(6, np.float32))
+        params = jax.tree.map(np.asarray, jax.jit(model.init)(jax.random.key(0)))
+        anchor, gradient = jax.tree.map(lambda v: v + 1, params), jax.jit(jax.grad(model.loss))
+        quick = jax.jit(model.proximal_steps, static_argnums=5)(params, anchor, batch, 0.5, 0.1, 9)
+        slow = params
         for _ in range(9):
-            g = jax.grad(model.loss)(slow, batch)
-            slow = jax.tree.map(lambda p, g, w: p - 0.1 * (g + 0.5 * (p - w)), slow, g, anchor)
+            g = jax.tree.map(np.asarray, gradient(slow, batch))
+            slow = jax.tree.map(lambda p, g, w: p - np.float32(0.1) * (g + np.float32(0.5) * (p - w)), slow, g, anchor)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), quick, slow)

@@ -159,6 +159,7 @@ def test_processes_need_a_folder_they_share():
     assert "--coordinator: needs --out, a folder that all processes see" in done.stderr
 
 
+@pytest.mark.slow
 def test_processes_of_other_problems_do_not_run_together(tmp_path):
     args = [[*RUN, "--rounds", "12", "--out", tmp_path / "run", "--seed", str(seed)] for seed in (0, 1)]
     spread = [f"--coordinator=127.0.0.1:{free_port()}", "--processes=2"]

@@ -206,7 +206,7 @@ def unnamed(arrays: Mapping[str, np.ndarray], like: Tree) -> Tree:
         value: Any = arrays.get(name)
         if value is None:
             raise ValueError(f"has no {name}; it is of another method")
-        value = jax.random.wrap_key_data(jnp.asarray(value)) if is_key(shape) else value
+        value = jax.random.wrap_key_data(jax.device_put(value)) if is_key(shape) else value
         if value.shape != shape.shape:
             raise ValueError(f"{name} has shape {value.shape}, not {shape.shape}")
         return jnp.array(value)

@@ -28,6 +28,7 @@ def right(plan, fold, method):
     return cgpfl.run(method, plan.folds.outer[fold], rounds=ROUNDS, seed=1).records.values["correct"][-1]
 
 
+@pytest.mark.slow
 def test_a_study_has_the_numbers_of_the_runs(plan, found):
     for name, method in (
         ("alone", cgpfl.Local(rate=found.rates["alone"][1])),
@@ -36,6 +37,7 @@ def test_a_study_has_the_numbers_of_the_runs(plan, found):
         assert found.correct[name][1].tolist() == right(plan, 1, method).tolist(), name
 
 
+@pytest.mark.slow
 def test_its_parts_fit(plan, found):
     assert found.counts.sum() == plan.folds.data.summary()["samples"]
     for name in NAMES:
@@ -46,6 +48,7 @@ def test_its_parts_fit(plan, found):
     assert found.assignments.shape == (FOLDS, 6)
 
 
+@pytest.mark.slow
 def test_advice_of_it(plan, found):
     advice = concluded(plan, found, 1.0)
     assert advice.table["way"].tolist() == list(NAMES)

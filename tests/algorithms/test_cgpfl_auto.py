@@ -209,6 +209,7 @@ def aggregate(method, server, uploads, cohort):
     return method.aggregate(server, uploads, cohort, jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_contexts_after_the_warm_up():
     made = Made()
     folds = []

@@ -86,6 +86,7 @@ def test_fedrep_by_hand():
     assert method.gradients() == 3 + 2
 
 
+@pytest.mark.slow
 def test_nothing_private_is_fedavg_and_everything_private_is_local_training():
     """On the same minibatches of two samples."""
     data, model = federation(UNEQUAL)

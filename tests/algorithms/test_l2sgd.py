@@ -121,6 +121,7 @@ def test_plus_by_hand():
     assert {0, 1} < set(steps)
 
 
+@pytest.mark.slow
 def test_plus_arrives_where_plain_keeps_jumping():
     """The same constant rate, the same coin, and single samples, whose noise the control variates take out too."""
     settings = {"rate": 0.2, "prox": PULL, "coin": 0.4, "batch_size": 1}

@@ -31,7 +31,13 @@ SHAPES = {
     "output.bias": (CLASSES,),
 }
 
-everyone_or_some = pytest.mark.parametrize("participation", [pytest.param(1.0, marks=pytest.mark.slow), 0.6])
+
+def slow(*values):
+    """Other settings of a method that is tried."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
+everyone_or_some = pytest.mark.parametrize("participation", [*slow(1.0), 0.6])
 
 
 # The problem
@@ -266,7 +272,7 @@ def fedopt(x, cohorts, eta_l, K, optimizer, eta, beta1, beta2, tau):
 
 
 @everyone_or_some
-@pytest.mark.parametrize("optimizer", ["adam", "yogi", "adagrad", "momentum", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adam", *slow("yogi", "adagrad", "momentum", "sgd")])
 def test_fedopt(optimizer, participation):
     # τ is of the order of Δ, so that Yogi's sign takes both values
     method = FedOpt(**LOCAL, optimizer=optimizer, server_rate=0.3, momentum=0.6, decay=0.8, adaptivity=0.05)
@@ -330,7 +336,7 @@ def apfl(w, cohorts, eta, steps, alpha0, adaptive):
 
 
 @everyone_or_some
-@pytest.mark.parametrize("adaptive", [True, False])
+@pytest.mark.parametrize("adaptive", [True, *slow(False)])
 def test_apfl(adaptive, participation):
     state, ours = library(APFL(**LOCAL, mixture=0.4, adaptive=adaptive), participation)
     w, v, alpha, personal = apfl(
@@ -406,7 +412,7 @@ def per_fedavg(w, cohorts, alpha, beta, steps, order, delta):
 
 
 @everyone_or_some
-@pytest.mark.parametrize("order", ["hf", "fo"])
+@pytest.mark.parametrize("order", [*slow("hf"), "fo"])
 def test_per_fedavg(order, participation):
     alpha, delta = 0.4, 1e-2
     state, ours = library(PerFedAvg(**LOCAL, order=order, adapt_rate=alpha, delta=delta), participation)

@@ -69,9 +69,9 @@ MODEL = quadratic(DATA)
             for method in (
                 Seamed(FedAvg(local_rounds=2), sampler=RoundRobin(), outgoing=(Quantise(bits=4),)),
                 Seamed(IFCA(contexts=2, local_rounds=2), outgoing=(Sparsify(percent=50),)),
+                Seamed(SCAFFOLD(local_rounds=2), sampler=ByLoss(), outgoing=(Clip(norm=1.0), Quantise(bits=8))),
             )
         ),
-        Seamed(SCAFFOLD(local_rounds=2), sampler=ByLoss(), outgoing=(Clip(norm=1.0), Quantise(bits=8))),
     ],
     ids=lambda m: f"{m.name}-{m.sampler.name}",
 )

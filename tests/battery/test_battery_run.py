@@ -60,6 +60,7 @@ def test_one_program_a_form_gives_what_a_run_alone_gives(made):
     assert found.accuracy[1] == pytest.approx(records["correct"][-1].sum() / data.test.counts.sum(), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_kept(made, monkeypatch):
     out, battery, _ = made
     ran, real = [], ROOM.run_batch

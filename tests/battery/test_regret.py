@@ -10,6 +10,8 @@ from cgpfl.battery.files import text, write_all
 from cgpfl.battery.regret import Found, found_contexts, regrets
 from cgpfl.battery.run import Battery, Wishes
 
+pytestmark = pytest.mark.pictures
+
 
 def outcome(problem, method, accuracy, diverged=None, k=None, ari=None, first=0):
     n = len(accuracy)

@@ -28,6 +28,7 @@ def quick_rates(monkeypatch):
     monkeypatch.setattr(bench, "measure", lambda: measure(product=64, array=1024, repeats=1))
 
 
+@pytest.mark.slow
 def test_end_to_end(quick_rates):
     told, kept = [], []
     found = run(TINY, told.append, kept.append)
@@ -62,6 +63,7 @@ def test_a_sweep_is_its_single_runs():
     assert found.single_first > found.single_again  # the first time it is compiled
 
 
+@pytest.mark.slow
 def test_what_would_take_too_long_or_too_much_is_left_out(monkeypatch):
     grid = Grid(("fedavg",), ("mlr",), (4, 8), rounds=1, repeats=1, samples=160)
     row = run_case(Case("fedavg", "mlr", 4, 160), grid, with_torch=False)

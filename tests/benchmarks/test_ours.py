@@ -32,7 +32,7 @@ def joined(params):
     return np.concatenate([params["weight"], params["bias"][..., None]], axis=-1)
 
 
-@pytest.mark.parametrize("method", ["cgpfl", "pfedme", "fedavg"])
+@pytest.mark.parametrize("method", [pytest.param("cgpfl", marks=pytest.mark.slow), "pfedme", "fedavg"])
 def test_a_round_is_that_of_a_numpy_loop(method):
     ours = Ours(Case(method, "mlr", CLIENTS, samples=160))
     expected = ours.client_rounds(CLIENTS)

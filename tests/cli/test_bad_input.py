@@ -165,6 +165,7 @@ def test_a_terminal_that_knows_ascii_alone():
     assert done.stdout.isascii()
 
 
+@pytest.mark.slow
 def test_standard_output_that_is_closed():
     import subprocess
     import sys

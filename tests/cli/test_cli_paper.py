@@ -65,6 +65,7 @@ def test_more_that_is_refused(tmp_path, monkeypatch, capsys, flags, message):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(jax.default_backend() == "gpu", reason="there is one")
 def test_a_gpu_that_is_not_there(tmp_path):
     done = cgpfl_process("paper", "split", "--device", "gpu", cwd=tmp_path, code=2)  # before JAX has looked for devices
@@ -116,6 +117,7 @@ def test_what_is_there_is_asked_for_and_what_is_left_out_is_told(monkeypatch, ca
     assert "theory is left out: K = 1: has not been run" in told
 
 
+@pytest.mark.slow
 def test_without_data_and_without_a_network_it_says_what_to_put_where(tmp_path):
     """Proxies that do not answer, no registries: whatever is tried fails at once."""
     empty = tmp_path / "empty"

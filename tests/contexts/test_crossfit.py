@@ -357,6 +357,7 @@ def samples_of_24(monkeypatch):
     program.clear_cache()
 
 
+@pytest.mark.slow
 def test_a_sample_of_very_many_clients_says_where_everybody_belongs(samples_of_24):
     for (sizes, own), k in {((16, 12, 10), 0.0): 3, ((20, 18), 0.3): 2, ((38,), 0.0): 1}.items():
         x, truth, _ = made(sizes, 9, own=own)

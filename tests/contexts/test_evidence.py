@@ -74,17 +74,16 @@ def test_the_hash_is_well_mixed():
 
 
 def note(evidence, updates, ids=None, present=None, labels=None, centres=None, warm=1.0):
-    updates = jnp.asarray(updates, jnp.float32)
+    updates = np.asarray(updates, np.float32)
     n = len(updates)
-    centres = jnp.zeros((1, evidence.sums.shape[-1])) if centres is None else jnp.asarray(centres, jnp.float32)
-    return add(
+    return jax.jit(add)(
         evidence,
         {"a": updates[:, :1], "b": updates[:, 1:]},  # leaves side by side
-        jnp.arange(n) if ids is None else jnp.asarray(ids),
-        jnp.ones(n) if present is None else jnp.asarray(present, jnp.float32),
-        jnp.zeros(n, jnp.int32) if labels is None else jnp.asarray(labels),
-        centres,
-        jnp.float32(warm),
+        np.arange(n, dtype=np.int32) if ids is None else np.asarray(ids, np.int32),
+        np.ones(n, np.float32) if present is None else np.asarray(present, np.float32),
+        np.zeros(n, np.int32) if labels is None else np.asarray(labels, np.int32),
+        np.zeros((1, evidence.sums.shape[-1]), np.float32) if centres is None else np.asarray(centres, np.float32),
+        np.float32(warm),
     )
 
 

@@ -113,6 +113,7 @@ def test_one_server_a_run(app, tmp_path):
     assert not (out / "events.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_client_with_a_new_key_goes_on(app, tmp_path):
     out = tmp_path / "run"
     lost = dict.fromkeys(range(4), lambda order, answer: None if order["train"] == 1 else answer)

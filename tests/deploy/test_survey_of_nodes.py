@@ -242,6 +242,7 @@ def test_raw_scales_are_said_before_the_first_round(tmp_path):
     assert config_of(tmp_path / "run")["form"]["scale"] == 1.0
 
 
+@pytest.mark.slow
 def test_numbers_to_predict(tmp_path):
     frames = [patients(i).assign(stay=lambda f: f["age"] / 10) for i in range(3)]
     more = ("--method", "fedavg", "--set", "data.ignore=['outcome']", "--task", "regression")

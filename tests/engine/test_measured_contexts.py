@@ -62,6 +62,7 @@ def same(one, other):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-3, atol=1e-4, err_msg=name)
 
 
+@pytest.mark.slow
 def test_contexts_are_found_and_looked_at_again(data, expected):
     """What the others are compared with: a warm-up, contexts, and at least one repair."""
     _, state, records = expected[0]

@@ -78,6 +78,7 @@ def moved(engine):
     return np.asarray(jax.tree.leaves(engine.whole(state).server)[-1]), records
 
 
+@pytest.mark.slow
 def test_a_run_is_computed_so_on_every_engine(digits, mlr):
     """Rounded a little, everywhere the same; evaluated so, too."""
     method, run = get_method("fedavg", {"local_rounds": 3}), {"rounds": 2, "precision": "bfloat16"}

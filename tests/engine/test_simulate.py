@@ -26,7 +26,9 @@ def close(a, b, **tolerance):
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), **(tolerance or {"rtol": 1e-3, "atol": 1e-5}))
 
 
-@pytest.mark.parametrize("name", ["fedavg", "cgpfl", pytest.param("cgpfl-heur", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["fedavg", *(pytest.param(n, marks=pytest.mark.slow) for n in ("cgpfl", "cgpfl-heur"))]
+)
 def test_vectorised_equals_a_loop_over_clients(digits, mlr, name):
     """Everyone takes part, evaluated now and then (the contract suite samples clients, in every method)."""
     method = get_method(name, {"contexts": 2} if name == "cgpfl" else {})
@@ -43,11 +45,12 @@ def test_vectorised_equals_a_loop_over_clients(digits, mlr, name):
 SHORT = {"local_rounds": 2, "inner_steps": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "method"),
     [
         ("dnn", PFedMe(**SHORT)),
-        *(pytest.param(m, CGPFL(contexts=2, warmup=1, **SHORT), marks=pytest.mark.slow) for m in ("dnn", "cnn")),
+        *((m, CGPFL(contexts=2, warmup=1, **SHORT)) for m in ("dnn", "cnn")),
     ],
 )
 def test_other_models_too(digits, name, method):
@@ -136,9 +139,7 @@ def test_evaluation_is_what_numpy_says():
     np.testing.assert_array_equal(records["correct"], records["shared_correct"])
 
 
-@pytest.mark.parametrize(
-    "name", [n if n in ("fedavg", "pfedme", "cgpfl") else pytest.param(n, marks=pytest.mark.slow) for n in METHODS]
-)
+@pytest.mark.parametrize("name", [n if n == "pfedme" else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
 def test_declared_gradients_are_those_computed(name, monkeypatch):
     """One client's round, step by step; a vmap over shares λ counts once, so those methods try one λ here."""
     wanted = {"local_rounds": 3, "inner_steps": 2, "digest_steps": 4, "start_steps": 0, "grid": 1, "seed_steps": 3}
@@ -176,6 +177,7 @@ def test_another_rate_compiles_nothing_new(digits, mlr):
     assert advance._cache_size() == before
 
 
+@pytest.mark.slow
 def test_what_is_compiled_ahead_is_what_runs(programs):
     """The first call finds its programs in the cache, and adds none (of several runs: experiment/test_batch)."""
     data = points([[1.0], [2.0]])

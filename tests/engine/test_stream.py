@@ -49,7 +49,8 @@ def test_streamed_is_the_run_on_the_device(digits, mlr, name):
         np.testing.assert_allclose(values, others[key], rtol=1e-4, atol=1e-5, err_msg=key)
 
 
-@pytest.mark.parametrize("name", ["pfedme", pytest.param("fedmd", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pfedme", "fedmd"])
 def test_validation_and_public_samples_travel_along(mlr, name):
     data = make_data("digits", "rotation", clients=6, contexts=2, seed=0, validation=0.2, public=0.1)
     (_, device, records, _), (_, stream, others, _) = both(get_method(name), data, mlr, **SOME)
@@ -57,6 +58,7 @@ def test_validation_and_public_samples_travel_along(mlr, name):
     np.testing.assert_allclose(records["validation_correct"], others["validation_correct"], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_more_clients_than_are_evaluated_at_once(digits, mlr, monkeypatch):
     """Three at a time: two full blocks, and one with a copy that is dropped."""
     from cgpfl.engine import stream as room
@@ -69,6 +71,7 @@ def test_more_clients_than_are_evaluated_at_once(digits, mlr, monkeypatch):
         np.testing.assert_allclose(values, others[key], rtol=1e-5, atol=1e-6, err_msg=key)
 
 
+@pytest.mark.slow
 def test_who_was_never_asked_has_a_first_state_and_a_model(digits, mlr):
     settings = {"rounds": 1, "eval_every": 1, "participation": 0.25}
     (one, device, _, _), (other, stream, _, _) = both(PFedMe(), digits, mlr, **settings)

@@ -113,6 +113,7 @@ def splits(x, seeds):
     return federations
 
 
+@pytest.mark.slow
 def test_splits_of_one_set_hold_its_samples_once():
     """Paces × seeds, each seed with its own split: of the tables, long ones padded, but the samples are there once."""
     x = np.random.default_rng(0).standard_normal((1400, 3)).astype(np.float32)

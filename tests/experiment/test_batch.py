@@ -46,6 +46,7 @@ def accelerator(monkeypatch):
     return threads
 
 
+@pytest.mark.slow
 def test_batches_are_compiled_ahead_in_other_threads(accelerator, programs):
     """Their programs are there before the first has run, and no other is compiled when they do."""
     batches = [batch(Local, "local"), batch(FedAvg, "fedavg")]

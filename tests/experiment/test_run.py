@@ -101,6 +101,7 @@ def test_of_very_many_rows_some_rounds_are_kept(result, monkeypatch):
     assert Records().at_most(5).rounds == []
 
 
+@pytest.mark.slow
 def test_a_method_that_has_ended_makes_room(monkeypatch, tmp_path):
     """Nothing keeps its models when the next one runs."""
     ended = []

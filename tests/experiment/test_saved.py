@@ -11,6 +11,8 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment.lines import line_of, pointing
 from run_folders import make
 
+pytestmark = pytest.mark.pictures
+
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory, digits):
@@ -56,6 +58,7 @@ def test_the_best_is_first_and_names_are_there(tmp_path):
         again["fedavgg"]
 
 
+@pytest.mark.slow
 def test_a_comparison_comes_back(tmp_path):
     compared = cgpfl.compare(
         ["local"], {"clients": 4, "contexts": 2}, seeds=2, rounds=2, out=tmp_path / "c", progress=False

@@ -20,7 +20,7 @@ pytest.importorskip("onnxruntime")
 
 def written(model, path, seed=0, scale=1 / 6, shift=-0.8):
     """A random model and its graph on disk; parameters are large, so that every one matters."""
-    params = jax.tree.map(lambda v: 2 * np.asarray(v), model.init(jax.random.key(seed)))
+    params = jax.tree.map(lambda v: 2 * np.asarray(v), jax.jit(model.init)(jax.random.key(seed)))
     made = PersonalModel(params, model, Form(model.shape, model.classes, scale, shift))
     path.write_bytes(graph.onnx_bytes(made))
     return made
@@ -33,16 +33,22 @@ def written(model, path, seed=0, scale=1 / 6, shift=-0.8):
         MLR((5,), 2),
         DNN((8, 8), 10, hidden=7),
         CNN((8, 8), 10),  # small images are padded
-        CNN((9, 11), 4, channels=(3, 5), kernel=3, hidden=6),  # odd sides: the last row is dropped
+        pytest.param(
+            CNN((9, 11), 4, channels=(3, 5), kernel=3, hidden=6), marks=pytest.mark.slow
+        ),  # odd sides: the last row is dropped
         CNN((17, 16, 3), 4, channels=(2, 3), kernel=4, hidden=6),  # colours, an even kernel, no padding
-        CNN((7, 6, 2), 3, channels=(2, 3), kernel=4, hidden=6),  # an even kernel with padding
+        pytest.param(
+            CNN((7, 6, 2), 3, channels=(2, 3), kernel=4, hidden=6), marks=pytest.mark.slow
+        ),  # an even kernel with padding
         ResNet((9, 8), 4, blocks=(1, 1), width=8, groups=4),
-        ResNet((8, 8, 2), 4, blocks=(1, 1), width=32),  # wide: a convolution is a sum of products
+        pytest.param(
+            ResNet((8, 8, 2), 4, blocks=(1, 1), width=32), marks=pytest.mark.slow
+        ),  # wide: a convolution is a sum of products
         GRU((5,), 4, vocabulary=17, hidden=6, embedding=3),
-        GRU((5, 2), 4, hidden=6, embedding=3),
+        pytest.param(GRU((5, 2), 4, hidden=6, embedding=3), marks=pytest.mark.slow),
         Transformer((5,), 4, vocabulary=17, width=8, heads=2, layers=1, dropout=0.5),
         Transformer((5,), 4, vocabulary=600, width=8, heads=2, layers=1),  # a large table
-        Transformer((5, 2), 4, width=8, heads=2, layers=1),
+        pytest.param(Transformer((5, 2), 4, width=8, heads=2, layers=1), marks=pytest.mark.slow),
     ],
     ids=lambda m: f"{type(m).__name__}{m.shape}",
 )

@@ -158,6 +158,7 @@ def test_each_minibatch_has_its_key(size):
     assert (jax.random.key_data(data.batch(key, size).key) == jax.random.key_data(model_key(key))).all()
 
 
+@pytest.mark.slow
 def test_engines_agree():
     """All clients in one program draw what they draw one by one, and not each other's."""
     data = federation()

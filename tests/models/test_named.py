@@ -15,7 +15,13 @@ RNG = np.random.default_rng(0)
 
 
 def normal(*shape):
-    return jnp.asarray(RNG.normal(size=shape), jnp.float32)
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def moved(model, far):
+    """First parameters, and as far from them: biases that are not zero."""
+    first = jax.jit(model.init)(jax.random.key(0))
+    return jax.tree.map(lambda v: np.asarray(v) + np.float32(far) * normal(*v.shape), first)
 
 
 def count(model):
@@ -32,17 +38,18 @@ def test_a_convolution_is_one(channels, size, stride, padding):
     oracle = jax.lax.conv_general_dilated(
         images, kernel, (stride, stride), sides, dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
-    np.testing.assert_allclose(ours.convolve(images, kernel, (stride, stride), sides), oracle, atol=1e-4)
+    found = jax.jit(ours.convolve, static_argnums=(2, 3))(images, kernel, (stride, stride), sides)
+    np.testing.assert_allclose(found, oracle, atol=1e-4)
 
 
 def test_norms_are_flax_s():
     images = 3 + 2 * normal(2, 5, 4, 6)
     layer = {"weight": normal(6), "bias": normal(6)}
     params = {"params": {"scale": layer["weight"], "bias": layer["bias"]}}
-    oracle = linen.GroupNorm(num_groups=3, epsilon=1e-5).apply(params, images)
-    np.testing.assert_allclose(ours.group_norm(layer, images, 3), oracle, atol=1e-4)
-    oracle = linen.LayerNorm(epsilon=1e-5).apply(params, images)
-    np.testing.assert_allclose(ours.layer_norm(layer, images), oracle, atol=1e-4)
+    oracle = jax.jit(linen.GroupNorm(num_groups=3, epsilon=1e-5).apply)(params, images)
+    np.testing.assert_allclose(jax.jit(ours.group_norm, static_argnums=2)(layer, images, 3), oracle, atol=1e-4)
+    oracle = jax.jit(linen.LayerNorm(epsilon=1e-5).apply)(params, images)
+    np.testing.assert_allclose(jax.jit(ours.layer_norm)(layer, images), oracle, atol=1e-4)
 
 
 def test_resnet18_has_its_size():
@@ -52,7 +59,7 @@ def test_resnet18_has_its_size():
 
 def test_resnet_halves_its_images_and_adds():
     model = ResNet((9, 8), 3, blocks=(1, 2), width=4, groups=2)
-    params = model.init(jax.random.key(0))
+    params = jax.jit(model.init)(jax.random.key(0))
     assert [model._blocks(), sorted(params)] == [
         [(4, 1), (8, 2), (8, 1)],
         ["input", "layer1", "layer2", "layer3", "output"],
@@ -60,11 +67,11 @@ def test_resnet_halves_its_images_and_adds():
     assert "skip" not in params["layer1"]
     assert params["layer2"]["skip"]["weight"].shape == (1, 1, 4, 8)
     x = normal(2, 9, 8)
-    assert model.apply(params, x).shape == (2, 3)
+    assert jax.eval_shape(model.apply, params, x).shape == (2, 3)
     # a block whose second norm is 0 is the rectified identity
-    params["layer3"]["norm2"] = {"weight": jnp.zeros(8), "bias": jnp.zeros(8)}
+    params["layer3"]["norm2"] = {"weight": np.zeros(8, np.float32), "bias": np.zeros(8, np.float32)}
     without = ResNet((9, 8), 3, blocks=(1, 1), width=4, groups=2)
-    np.testing.assert_allclose(model.apply(params, x), without.apply(params, x), atol=1e-6)
+    np.testing.assert_allclose(jax.jit(model.apply)(params, x), jax.jit(without.apply)(params, x), atol=1e-6)
 
 
 def sigmoid(x):
@@ -73,7 +80,7 @@ def sigmoid(x):
 
 def test_gru_by_hand():
     model = GRU((5,), 3, vocabulary=7, hidden=4, embedding=2, per_step=True)
-    params = jax.tree.map(lambda v: v + 0.1 * normal(*v.shape), model.init(jax.random.key(0)))
+    params = moved(model, 0.1)
     p = jax.tree.map(lambda v: np.asarray(v, np.float64), params)
     ids, h, answers = [3, 0, 6, 6, 1], np.zeros(4), []
     for i in ids:
@@ -82,15 +89,15 @@ def test_gru_by_hand():
         r, z = sigmoid(seen[:4] + past[:4]), sigmoid(seen[4:8] + past[4:8])
         h = (1 - z) * np.tanh(seen[8:] + r * past[8:]) + z * h
         answers.append(p["output"]["weight"] @ h + p["output"]["bias"])
-    tokens = jnp.asarray([ids], jnp.float32)
-    np.testing.assert_allclose(model.apply(params, tokens)[0], answers, atol=1e-5)
+    tokens = np.asarray([ids], np.float32)
+    np.testing.assert_allclose(jax.jit(model.apply)(params, tokens)[0], answers, atol=1e-5)
     last = GRU((5,), 3, vocabulary=7, hidden=4, embedding=2)
-    np.testing.assert_allclose(last.apply(params, tokens)[0], answers[-1], atol=1e-5)
+    np.testing.assert_allclose(jax.jit(last.apply)(params, tokens)[0], answers[-1], atol=1e-5)
 
 
 def test_transformer_by_hand():
     model = Transformer((4,), 3, vocabulary=5, width=6, heads=2, layers=1, per_step=True)
-    params = jax.tree.map(lambda v: v + 0.3 * normal(*v.shape), model.init(jax.random.key(0)))
+    params = moved(model, 0.3)
     p = jax.tree.map(lambda v: np.asarray(v, np.float64), params)
     ids = [4, 0, 2, 2]
 
@@ -114,18 +121,18 @@ def test_transformer_by_hand():
 
     h = h + affine(layer["back"], wide * ndtr(wide))
     h = norm(p["norm"], h)
-    tokens = jnp.asarray([ids], jnp.float32)
-    np.testing.assert_allclose(model.apply(params, tokens)[0], affine(p["output"], h), atol=1e-4)
+    tokens = np.asarray([ids], np.float32)
+    np.testing.assert_allclose(jax.jit(model.apply)(params, tokens)[0], affine(p["output"], h), atol=1e-4)
     pooled = Transformer((4,), 3, vocabulary=5, width=6, heads=2, layers=1)
-    np.testing.assert_allclose(pooled.apply(params, tokens)[0], affine(p["output"], h.mean(0)), atol=1e-4)
+    np.testing.assert_allclose(jax.jit(pooled.apply)(params, tokens)[0], affine(p["output"], h.mean(0)), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["gru", "transformer"])
 def test_series_of_values(name):
     one = as_model(name, (6,), 2)
     several = as_model(name, (6, 1), 2)
-    params, x = one.init(jax.random.key(0)), normal(3, 6)
-    np.testing.assert_array_equal(one.apply(params, x), several.apply(params, x[..., None]))
+    params, x = jax.jit(one.init)(jax.random.key(0)), normal(3, 6)
+    np.testing.assert_array_equal(jax.jit(one.apply)(params, x), jax.jit(several.apply)(params, x[..., None]))
     assert as_model(name, (6, 4), 2, objective=NextToken(), per_step=True, vocabulary=0, l2=0.1).per_step
 
 

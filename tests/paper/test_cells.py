@@ -67,6 +67,7 @@ def test_cells_that_differ_in_numbers_are_one_program(folder):
     ]
 
 
+@pytest.mark.slow
 def test_each_is_what_it_would_be_alone(folder, tmp_path):
     together, alone = Cells(folder[0], SEEDS), Cells(tmp_path, SEEDS)
     alone.finish([LOOSE])

@@ -190,6 +190,7 @@ def test_speed_is_rounds_until_what_pfedme_ends_with(tmp_path, undrawn):
     assert slower.verdict == "not"
 
 
+@pytest.mark.pictures
 @pytest.mark.parametrize("part", [FIGURE_K, FIGURE_HEUR])
 def test_a_method_that_diverged_is_left_out_of_the_figures(tmp_path, part):
     given = cells(INNER | {1: lost(), 4: lost()}, beside=dict.fromkeys(("local", "ditto"), lost()))

@@ -17,12 +17,18 @@ from handmade import lost, plan, runs
 MNIST, CIFAR = FULL["mnist-mlr"], FULL["cifar10-cnn"]
 
 
-@pytest.fixture
-def full(tmp_path, by_hand):
-    """All settings, five seeds; CGPFL-Heur's best is 2β/N = 1, η = 0.1, everybody else's the first that is tried."""
-    known = given(FULL)
+@pytest.fixture(scope="module")
+def known():
+    """CGPFL-Heur's best is 2β/N = 1, η = 0.1, everybody else's the first that is tried."""
+    found = given(FULL)
     for setting in FULL.values():
-        known |= tried(setting, "cgpfl-heur", best_at(setting.budget, setting.budget - 1))
+        found |= tried(setting, "cgpfl-heur", best_at(setting.budget, setting.budget - 1))
+    return found
+
+
+@pytest.fixture
+def full(tmp_path, by_hand, known):
+    """All settings, five seeds."""
     return plan(tmp_path, known, FULL, seeds=5)
 
 

@@ -37,6 +37,7 @@ def made(tmp_path, tuned, first=None, settings=None, known=None, **more):
     return TABLE1.make(where), rows_of(tmp_path / "table1" / "table1.csv")
 
 
+@pytest.mark.pictures
 def test_both_readings_stand_beside_the_published_number(tmp_path):
     tuned = {
         "local": (90.0, 94.0),

@@ -173,6 +173,7 @@ def run_folder(folder, values, notes=()):
     return folder
 
 
+@pytest.mark.pictures
 @pytest.mark.parametrize("sizes", [[3, 3, 2], [1] * 8], ids=["contexts", "alone"])
 def test_a_report_explains(tmp_path, sizes):
     values = records(sizes, trust=0.3, most=4)

@@ -9,6 +9,8 @@ from cgpfl.report.page import read_runs
 from cgpfl.report.pictures import blank
 from run_folders import make
 
+pytestmark = pytest.mark.pictures
+
 
 @pytest.fixture
 def runs(tmp_path):

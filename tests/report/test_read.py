@@ -106,6 +106,7 @@ def test_an_old_folder_is_read_from_its_metrics(tmp_path):
     assert (cgpfl["clients"]["client"], cgpfl["clients"]["correct"]) == ([0, 1, 3], [2, 3, 5])
 
 
+@pytest.mark.pictures
 def test_labels_that_look_like_numbers_or_nothing(tmp_path):
     labels = ("0.10", "NA", "1e3")
     folder = make(tmp_path / "run", methods=labels)

@@ -106,12 +106,12 @@ def on_device(data: FederatedData, samples: bool = True, mesh: Mesh | None = Non
 
     def own(values: Any) -> Array:
         if mesh is None:
-            return jnp.asarray(values)
+            return jax.device_put(values)  # jnp.asarray would compile a program for each shape
         more = [(0, places - len(values))] + [(0, 0)] * (values.ndim - 1)
         return put(np.pad(values, more, mode="edge"), split(mesh))
 
     def same(values: Any) -> Array:
-        return jnp.asarray(values) if mesh is None else put(values, everywhere(mesh))
+        return jax.device_put(values) if mesh is None else put(values, everywhere(mesh))
 
     def part(table: Any) -> Part | None:
         return None if table is None else Part(own(table.rows), own(table.counts))

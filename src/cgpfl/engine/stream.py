@@ -133,7 +133,7 @@ class Streamed:
         size = client_bytes(model, self.task.initial, frozen=self.task.frozen)
         self.static = self._program(cohort_size(plan.participation, data.clients), plan.dropout > 0, plan, size)
         self._evaluation = self._program(min(EVALUATED, data.clients), False, plan, size)
-        self._ids, self._held = jnp.asarray(data.ids), jnp.asarray(data.train.counts)
+        self._ids, self._held = jax.device_put((data.ids, data.train.counts))
 
     def start(self) -> State:
         """The state before the first round."""
@@ -199,7 +199,7 @@ class Streamed:
         at = np.array([i])
         arrays, keys = self._part(at), self.keys
         task = with_public(self.task, arrays)
-        known, stored = jnp.asarray(state.clients.known[at]), state.clients.take(at)
+        known, stored = jax.device_put(state.clients.known[at]), state.clients.take(at)
         client = jax.tree.map(lambda v: v[0], _states(self.method, task, keys, arrays.ids, stored, known))
         own = client_keys(round_keys(keys, self.rounds - 1), arrays.ids[0])
         view = arrays.view(arrays.train.rows[0], arrays.train.counts[0])
@@ -246,14 +246,14 @@ class Streamed:
             held = np.arange(table.rows.shape[1]) < counts[:, None]
             starts = first + np.cumsum(counts) - counts
             places = np.where(held, starts[:, None] + np.arange(table.rows.shape[1]), 0).astype(np.int32)
-            parts.append(Part(jnp.asarray(places), jnp.asarray(counts)))
+            parts.append(Part(*jax.device_put((places, counts))))
             taken.append(table.rows[at][held])
             first += int(counts.sum())
         rows = np.concatenate(taken)
         rows = np.pad(rows, (0, rounded(len(rows)) - len(rows)))  # few sizes, so few programs
         return Arrays(
-            x=jnp.asarray(data.x[rows]),
-            y=jnp.asarray(data.y[rows]),
+            x=jax.device_put(data.x[rows]),
+            y=jax.device_put(data.y[rows]),
             scale=jnp.float32(data.scale),
             shift=jnp.float32(data.shift),
             ids=self._ids[at],

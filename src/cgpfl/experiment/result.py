@@ -79,7 +79,7 @@ class PersonalModel:
 
     def logits(self, x: Any) -> np.ndarray:
         """Outputs ``[n, classes]`` of raw samples: arrays ``[n, ...]``, or a frame with the columns of training."""
-        found = jnp.asarray(self.form.samples(x))
+        found = jax.device_put(self.form.samples(x))
         return np.asarray(_logits(self.model, self.params, found, *self.form.units()))
 
     def predict(self, x: Any) -> np.ndarray:

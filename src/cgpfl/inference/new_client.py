@@ -173,7 +173,7 @@ def _on_device(data: FederatedData) -> ClientData:
     rows = data.train.parts()[0]
     count = len(rows)
     size = max(32, 1 << (count - 1).bit_length())
-    x, y = (jnp.asarray(padded(values[rows], size)) for values in (data.x, data.y))
+    x, y = (jax.device_put(padded(values[rows], size)) for values in (data.x, data.y))
     units = jnp.float32(data.scale), jnp.float32(data.shift)
     return ClientData(x, y, jnp.arange(size, dtype=jnp.int32), jnp.int32(count), *units)
 

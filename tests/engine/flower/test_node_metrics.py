@@ -32,6 +32,7 @@ def ends(four, model, folder, behave=None):
     return server.evaluate(state, link), simulate(method, four, model, rounds=2, metrics=NAMES)[1]
 
 
+@pytest.mark.slow
 def test_as_in_simulation(four, model, tmp_path):
     happened, expected = ends(four, model, tmp_path)
     for name in [*NAMES, *(f"{n}/pooled" for n in NAMES), "correct"]:

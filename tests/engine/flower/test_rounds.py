@@ -68,7 +68,7 @@ def same(found, data, model, method, *, answered=None, **settings):
 
 
 @pytest.mark.parametrize(
-    "name", [n if n in ("cgpfl", "pfedme", "fedavg") else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
+    "name", [n if n in ("cgpfl", "fedavg") else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
 )
 def test_the_numbers_of_a_loop(name, four, model, tmp_path):
     method = get_method(name, SETTINGS.get(name, {}))
@@ -90,7 +90,11 @@ def test_half_of_the_clients_a_round(four, model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "rules", [{"sampler": ByLoss()}, {"sampler": BySize(), "outgoing": (Clip(), Quantise(bits=4))}]
+    "rules",
+    [
+        pytest.param({"sampler": ByLoss()}, marks=pytest.mark.slow),
+        {"sampler": BySize(), "outgoing": (Clip(), Quantise(bits=4))},
+    ],
 )
 def test_rules_of_a_round(rules, four, model, tmp_path):
     """Losses that nobody has told yet are infinite, and no sign of a broken upload."""
@@ -98,6 +102,7 @@ def test_rules_of_a_round(rules, four, model, tmp_path):
     same(ran(method, four, model, tmp_path, participation=0.5), four, model, method, participation=0.5)
 
 
+@pytest.mark.slow
 def test_private_and_frozen_parameters(four, tmp_path):
     """What is frozen is on each node from the start; of what is private nothing is in an upload."""
     model = as_model("lora", four.shape, four.classes, of="dnn", hidden=6, rank=2)

@@ -52,6 +52,7 @@ def test_watching_does_not_change_the_run(tiny, tiny_mlr):
     np.testing.assert_array_equal(seen.kmeans_iterations, records["kmeans_iterations"])
 
 
+@pytest.mark.slow
 def test_pfedme_is_watched_as_one_context(federation):
     seen, _ = check_against_simulation(PFedMe(local_rounds=2), *federation)
     assert (seen.k == 1).all()

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     )
     from cgpfl.data import FederatedData, make_data
     from cgpfl.errors import CgpflError
-    from cgpfl.experiment import Event, Experiment, Result, compare, resume_experiment, run, run_experiment
+    from cgpfl.experiment import Event, Experiment, Result, compare, forget, resume_experiment, run, run_experiment
     from cgpfl.inference import export, load_model, personalize, predict
     from cgpfl.metrics import METRICS, Metric, get_metric
     from cgpfl.models import CNN, DNN, GRU, MLR, LoRA, Model, ResNet, Transformer, to_state_dict
@@ -67,7 +67,7 @@ _ROOMS = {
     ),
     "data": "FederatedData make_data",
     "errors": "CgpflError",
-    "experiment": "Event Experiment Result compare resume_experiment run run_experiment",
+    "experiment": "Event Experiment Result compare forget resume_experiment run run_experiment",
     "inference": "export load_model personalize predict",
     "metrics": "METRICS Metric get_metric",
     "models": "CNN DNN GRU LoRA MLR Model ResNet Transformer to_state_dict",
@@ -141,6 +141,7 @@ __all__ = [
     "compare",
     "component",
     "export",
+    "forget",
     "get_method",
     "get_metric",
     "hyper",

@@ -1,0 +1,55 @@
+"""Commands about what a run tells of its clients: forget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cgpfl.cli.app import Quiet, Verbose, app, go
+from cgpfl.files import a_path
+
+
+@app.command()
+def forget(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a comparison's.")],
+    client: Annotated[str, typer.Option(help="Who is forgotten: a client's name, or 0, 1, ...")],
+    out: Annotated[Path | None, typer.Option(help="Folder to create (default: RUN-without-CLIENT).")] = None,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Then remove the old run's models, samples and values of each client.")
+    ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run it again as if a client had never been there, from the first round.
+
+    The result is, bit for bit, that of a run on the federation without the client. Nothing of the old run is used but
+    its configuration.
+
+    [dim]cgpfl forget runs/digits-rotation-1 --client 3 --delete[/dim]
+    """
+    from cgpfl.cli.terminal import evaluation, notes, say
+    from cgpfl.experiment.forget import Forgotten, plan
+    from cgpfl.experiment.lines import pointing
+
+    folder = a_path(folder, "run")
+    with pointing(folder / "config.toml"):
+        planned = plan(folder, client, out)
+    kept: list[Forgotten] = []
+    listening = [*([] if quiet else [notes]), *([evaluation] if verbose else [])]
+
+    def start(tell: object) -> object:
+        kept.append(planned.run(tell, listening, delete))  # type: ignore[arg-type]
+        return kept[0].finished
+
+    go(start, planned.out, quiet=quiet, verbose=verbose)
+    if quiet:
+        return
+    done, total = kept[0], kept[0].total
+    cost = f"{total['rounds']:,.0f} rounds, {total['seconds']:.1f} s, {total['gradients']:,.0f} gradients"
+    say(f"client {done.client} is forgotten: {done.folder} never had it. It cost {cost}.")
+    if done.deleted:
+        say(f"removed from {folder}: {', '.join(done.deleted)}")
+    else:
+        say(f"{folder} is as it was, with what it learned of the client; --delete removes that")

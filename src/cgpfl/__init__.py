@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         get_method,
         hyper,
     )
+    from cgpfl.auditing import Audit, audit
     from cgpfl.data import FederatedData, make_data
     from cgpfl.errors import CgpflError
     from cgpfl.experiment import Event, Experiment, Result, compare, forget, resume_experiment, run, run_experiment
@@ -65,6 +66,7 @@ _ROOMS = {
         "L2SGDPlus Local MAPPER MOCHA PFedMe Parts PerFedAvg SCAFFOLD METHODS Algorithm Method Wrapper algorithm "
         "component get_method hyper"
     ),
+    "auditing": "Audit audit",
     "data": "FederatedData make_data",
     "errors": "CgpflError",
     "experiment": "Event Experiment Result compare forget resume_experiment run run_experiment",
@@ -108,6 +110,7 @@ __all__ = [
     "SCAFFOLD",
     "Advice",
     "Algorithm",
+    "Audit",
     "CGPFLAuto",
     "CgpflError",
     "Ditto",
@@ -137,6 +140,7 @@ __all__ = [
     "Wrapper",
     "advise",
     "algorithm",
+    "audit",
     "check_algorithm",
     "compare",
     "component",

@@ -1,4 +1,4 @@
-"""Commands about what a run tells of its clients: forget."""
+"""Commands about what a run tells of its clients: audit, forget."""
 
 from __future__ import annotations
 
@@ -9,6 +9,39 @@ import typer
 
 from cgpfl.cli.app import Quiet, Verbose, app, go
 from cgpfl.files import a_path
+
+
+@app.command()
+def audit(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    method: Annotated[str | None, typer.Option("--method", help="Which of its methods (default: the best).")] = None,
+    references: Annotated[
+        int, typer.Option(help="Trainings for the likelihood ratio, each as long as the run; 0 = the loss alone.")
+    ] = 8,
+    attacked: Annotated[int, typer.Option(help="Clients, the smallest, whose samples are reconstructed.")] = 4,
+    seed: Annotated[int, typer.Option(help="Seed of the audit's own draws.")] = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Attack a run: what do its models give away about its clients?
+
+    Membership (by loss and by likelihood ratio), reconstruction from a client's first upload, and canaries, which bound
+    epsilon from below. It takes the run's data and about as long as ten such runs. The page is audit.html in RUN.
+
+    [dim]cgpfl audit runs/digits-rotation-1 --method fedavg[/dim]
+    """
+    from cgpfl.auditing.attack import audit as attack
+    from cgpfl.experiment.lines import pointing
+
+    def say(line: str) -> None:
+        typer.echo(f"{line} ...", err=True)
+
+    folder = a_path(run, "run")
+    quietly = (lambda line: None) if quiet else say
+    with pointing(folder / "config.toml"):
+        found = attack(folder, method, references=references, attacked=attacked, seed=seed, say=quietly)
+    page = found.save(folder)
+    if not quiet:
+        typer.echo(f"{found}\n\npage: {page}")
 
 
 @app.command()

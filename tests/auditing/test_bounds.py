@@ -40,13 +40,13 @@ def test_chance_of_guesses_by_hand():
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_randomised_answers_are_bounded_by_their_epsilon(epsilon):
     bounds = []
-    for seed in range(10):
+    for seed in range(100):
         rng = np.random.default_rng(seed)
         inside = rng.random(2000) < 0.5
         honest = rng.random(2000) < 1 / (1 + math.exp(-epsilon))  # says its coin truly so often: ε-DP, and no more
         scores = np.where(honest, inside, ~inside) + 0.1 * rng.random(2000)
         bounds.append(lower_bound(scores, inside, 0.0).epsilon)
-    assert max(bounds) <= epsilon
+    assert np.mean(np.array(bounds) > epsilon) <= 0.05  # this is the mechanism for which the bound is exact
     assert np.mean(bounds) > 0.6 * epsilon
 
 

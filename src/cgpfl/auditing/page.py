@@ -75,14 +75,14 @@ def _table(table: Table) -> str:
 def _reconstruction(audit: Audit) -> str:
     if not audit.inverted:
         return f"<p>Not tried: {escape(audit.facts['reconstruction']['why'])}.</p>"
-    best = max(audit.inverted, key=lambda one: float(one.correlation.mean()))
+    at = int(np.argmax([one.correlation.mean() for one in audit.inverted]))
+    best, name = audit.inverted[at], audit.facts["reconstruction"]["clients"][at]["client"]
     shape = best.true.shape[1:]
     table = _table(words.reconstruction(audit.facts))
     if len(shape) not in (2, 3) or (len(shape) == 3 and shape[-1] not in (1, 3)):
         return table
     file = io.BytesIO()
     picture([(best, "")]).savefig(file, format="png", dpi=130)
-    name = next(c["client"] for c in audit.facts["reconstruction"]["clients"] if c["samples"] == len(best.true))
     text = f"Above: samples of client {name}. Below: what its first upload gives away."
     image = base64.b64encode(file.getvalue()).decode()
     return (

@@ -10,6 +10,8 @@ from cgpfl.auditing.views import VIEWS
 from cgpfl.tables import Table
 
 WIDTH = 80
+LITTLE = 0.55
+"""AUC up to which little is told."""
 ATTACKS = {"loss": "loss", "ratio": "likelihood ratio"}
 
 
@@ -90,12 +92,13 @@ def sizes(facts: dict[str, Any]) -> Table:
 
 def verdict(facts: dict[str, Any]) -> list[str]:
     """The sentences that matter."""
-    attacks = [(m["auc"], view, name) for view, of in facts["membership"].items() for name, m in of.items()]
-    lines = []
-    if attacks:
-        best, view, name = max(attacks)
-        said = "tells little of who was in the training" if best <= 0.55 else "tells who was in the training"
-        lines.append(f"Membership: the {view} model {said} (AUC {best:.2f}, by {ATTACKS[name]}).")
+    lines: list[str] = []
+    for views, whose in ((("upload", "shared"), ""), (("personal",), ", which stays with its client,")):
+        found_by = [(m["auc"], v, name) for v in views for name, m in facts["membership"].get(v, {}).items()]
+        if found_by:
+            best, view, name = max(found_by)
+            said = "tells little about who was in the training" if best <= LITTLE else "tells who was in the training"
+            lines.append(f"Membership: the {view} model{whose} {said} (AUC {best:.2f}, {ATTACKS[name]}).")
     found = facts["reconstruction"]
     if found["clients"]:
         worst = max(found["clients"], key=lambda c: c["correlation"])

@@ -61,8 +61,8 @@ def seeds(out: Path) -> None:
             facts = audit(folder, references=0, attacked=0, seed=seed).facts
             lower = {level: round(b["epsilon"], 3) for level, b in facts["bounds"].items()}
             upper = gaussian_epsilon(gaussian_noise(epsilon, ROUNDS, DELTA), ROUNDS, DELTA)
-            auc = max(m["loss"]["auc"] for m in facts["membership"].values())
-            rows.append({"epsilon": epsilon, "seed": seed, **lower, "account": round(upper, 3), "auc": round(auc, 3)})
+            auc = {view: round(facts["membership"][view]["loss"]["auc"], 3) for view in ("upload", "shared")}
+            rows.append({"epsilon": epsilon, "seed": seed, **lower, "account": round(upper, 3), **auc})
             print(json.dumps(rows[-1]), flush=True)
     (out / "seeds.json").write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -21,6 +21,7 @@ from cgpfl.auditing.bounds import LowerBound, lower_bound
 from cgpfl.auditing.views import upload_of
 from cgpfl.data import FederatedData
 from cgpfl.engine.problem import Keys, client_keys, round_keys
+from cgpfl.rounds import Uniform
 from cgpfl.tree import Tree
 
 MOST_SAMPLES, MOST_CLIENTS = 2000, 1000
@@ -87,7 +88,7 @@ def canary_clients(method: Seamed, update: Tree, keys: Keys, rounds: int, seed: 
     """
     sizes = [v.size for v in jax.tree.leaves(update)]
     m = int(min(MOST_CLIENTS, max(MOST_DRAWS / (sum(sizes) * rounds), 64)))
-    speaker = dataclasses.replace(method, method=_Speaker())
+    speaker = dataclasses.replace(method, method=_Speaker(), sampler=Uniform())
     nothing = jax.tree.map(jnp.zeros_like, update)
     inside = np.random.default_rng([seed, 13]).random(m) < 0.5
 

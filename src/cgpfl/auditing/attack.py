@@ -35,19 +35,19 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found, as plain facts (``audit.json``), and the reconstructions themselves."""
+    """What was found, as plain facts (``audit-METHOD.json``), and the reconstructions themselves."""
 
     facts: dict[str, Any]
     inverted: list[Inverted] = field(default_factory=list, repr=False)
 
     def save(self, folder: Path) -> Path:
-        """``audit.json`` and the page ``audit.html`` in a run folder; returns the page."""
+        """``audit-METHOD.json`` and the page ``audit-METHOD.html`` in a run folder; returns the page."""
         from cgpfl.auditing.page import html
 
-        page = html(self)
-        write(folder / "audit.json", (json.dumps(self.facts, indent=2, allow_nan=False) + "\n").encode())
-        write(folder / "audit.html", page.encode())
-        return folder / "audit.html"
+        page, name = html(self), f"audit-{self.facts['method']}"
+        write(folder / f"{name}.json", (json.dumps(self.facts, indent=2, allow_nan=False) + "\n").encode())
+        write(folder / f"{name}.html", page.encode())
+        return folder / f"{name}.html"
 
     def __str__(self) -> str:
         from cgpfl.auditing.words import summary

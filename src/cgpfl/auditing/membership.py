@@ -114,9 +114,10 @@ def measured(scores: np.ndarray, pool: Pool) -> dict[str, Any]:
 
 
 def by_size(scores: np.ndarray, pool: Pool) -> list[dict[str, Any]]:
-    """The clients in quarters by their number of training samples: AUC over each quarter's samples."""
+    """The clients in quarters by their training samples (all in one, where these are equal): AUC over each one's."""
     order, found = np.argsort(pool.members, kind="stable"), []
-    for part in (p for p in np.array_split(order, min(4, len(order))) if len(p)):
+    several = len(np.unique(pool.members)) > 1
+    for part in (p for p in np.array_split(order, min(4, len(order)) if several else 1) if len(p)):
         s, m, k = scores[part], pool.member[part], pool.known[part]
         sizes = pool.members[part]
         found.append(

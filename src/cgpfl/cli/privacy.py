@@ -25,7 +25,7 @@ def audit(
     """Attack a run: what do its models give away about its clients?
 
     Membership (by loss and by likelihood ratio), reconstruction from a client's first upload, and canaries, which bound
-    epsilon from below. It takes the run's data and about as long as ten such runs. The page is audit.html in RUN.
+    epsilon from below. It needs the run's data and takes about as long as ten such runs. The page is in RUN.
 
     [dim]cgpfl audit runs/digits-rotation-1 --method fedavg[/dim]
     """

@@ -28,7 +28,8 @@ from cgpfl.experiment.progress import in_python
 from cgpfl.files import a_path, no_link, write
 
 FORGOTTEN = "forgotten.json"
-DELETED = ("methods", "figures", "samples*.safetensors", "federation.safetensors", "metrics.parquet", "*.html")
+MODELS, VALUES = ("methods", "samples*.safetensors"), ("federation.safetensors", "metrics.parquet", "audit-*.json")
+DELETED = (*MODELS, *VALUES, "figures", "*.html")
 """What ``delete`` removes of the old run: models and states, samples, and values and pictures of each client."""
 
 

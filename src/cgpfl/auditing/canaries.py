@@ -27,6 +27,8 @@ from cgpfl.tree import Tree
 MOST_SAMPLES, MOST_CLIENTS = 2000, 1000
 MOST_DRAWS = 2e9
 """Random numbers that canary clients may take: of a large model there are fewer of them."""
+OWN = 0xCA4A
+"""Folded into the seed for canaries' directions."""
 SHARE = 0.25
 """Canaries of a client, as a share of its training samples, of which about half are trained on."""
 
@@ -109,7 +111,8 @@ def canary_clients(method: Seamed, update: Tree, keys: Keys, rounds: int, seed: 
 
         return jax.lax.fori_loop(0, rounds, heard, jnp.float32(0))
 
-    asked = (jnp.arange(m), jnp.asarray(inside, jnp.float32), jax.random.split(jax.random.key(seed), m))
+    own_keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), OWN), m)  # none of the run's
+    asked = (jnp.arange(m), jnp.asarray(inside, jnp.float32), own_keys)
     scores = jax.jit(lambda a: jax.lax.map(one, a, batch_size=min(m, 64)))(asked)
     return np.asarray(scores, float), inside
 

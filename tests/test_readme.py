@@ -66,7 +66,7 @@ def test_commands_run(tmp_path, monkeypatch):
             line = line.replace("runs/mine", str(max(Path("runs").glob("mine*"))))
         assert command(line).strip(), line
         ran.append(name)
-    assert len(ran) == 19
+    assert len(ran) == 21
 
 
 @pytest.mark.parametrize("file", ELSEWHERE.values())

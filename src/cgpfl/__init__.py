@@ -48,9 +48,10 @@ if TYPE_CHECKING:
         get_method,
         hyper,
     )
+    from cgpfl.auditing import Audit, audit
     from cgpfl.data import FederatedData, make_data
     from cgpfl.errors import CgpflError
-    from cgpfl.experiment import Event, Experiment, Result, compare, resume_experiment, run, run_experiment
+    from cgpfl.experiment import Event, Experiment, Result, compare, forget, resume_experiment, run, run_experiment
     from cgpfl.inference import export, load_model, personalize, predict
     from cgpfl.metrics import METRICS, Metric, get_metric
     from cgpfl.models import CNN, DNN, GRU, MLR, LoRA, Model, ResNet, Transformer, to_state_dict
@@ -65,9 +66,10 @@ _ROOMS = {
         "L2SGDPlus Local MAPPER MOCHA PFedMe Parts PerFedAvg SCAFFOLD METHODS Algorithm Method Wrapper algorithm "
         "component get_method hyper"
     ),
+    "auditing": "Audit audit",
     "data": "FederatedData make_data",
     "errors": "CgpflError",
-    "experiment": "Event Experiment Result compare resume_experiment run run_experiment",
+    "experiment": "Event Experiment Result compare forget resume_experiment run run_experiment",
     "inference": "export load_model personalize predict",
     "metrics": "METRICS Metric get_metric",
     "models": "CNN DNN GRU LoRA MLR Model ResNet Transformer to_state_dict",
@@ -108,6 +110,7 @@ __all__ = [
     "SCAFFOLD",
     "Advice",
     "Algorithm",
+    "Audit",
     "CGPFLAuto",
     "CgpflError",
     "Ditto",
@@ -137,10 +140,12 @@ __all__ = [
     "Wrapper",
     "advise",
     "algorithm",
+    "audit",
     "check_algorithm",
     "compare",
     "component",
     "export",
+    "forget",
     "get_method",
     "get_metric",
     "hyper",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
@@ -54,6 +55,7 @@ def make_data(
     validation: float = 0.0,
     public: float = 0.0,
     seed: int = 0,
+    without: Sequence[str] = (),
     **reading: Any,
 ) -> FederatedData:
     """A federation from a named set, or a file or folder of yours, and a named split (see ``SPLITS``).
@@ -62,13 +64,16 @@ def make_data(
     "rotation". ``share`` is the part of the set that is used at all, drawn alike from every class. ``smallest`` and
     ``largest`` are samples a client must get, and may get (0: any number); of data's own clients those with fewer than
     ``smallest`` are left out. ``public`` is the share of all those samples that is taken out before the split and that
-    everybody has; with hidden contexts, equally many of them are of each. ``reading``: how a table or a folder is read,
-    see :class:`~cgpfl.data.tables.Reading`.
+    everybody has; with hidden contexts, equally many of them are of each. ``without``: clients that are taken out
+    again, by name, after the split (:meth:`FederatedData.without`). ``reading``: how a table or a folder is read, see
+    :class:`~cgpfl.data.tables.Reading`.
     """
     recipe = {**locals(), **reading}
-    del recipe["reading"]
+    del recipe["reading"], recipe["without"]
     recipe["split"] = recipe.pop("split_by")
     _check_kinds(recipe)
+    if isinstance(without, str) or not all(isinstance(name, str | Integral) for name in without):
+        raise CgpflError(f"data: without = {without!r}: must be a list of clients' names")
     if not 0 <= public < 1:
         raise CgpflError(f"public = {public:g}: must be a share, >= 0 and < 1")
     if not 0 < share <= 1:
@@ -94,24 +99,28 @@ def make_data(
             raise CgpflError(
                 f"clients = {clients}: data {source} has its own {data.clients} clients; leave it out or choose a split"
             )
-        return data.made_by(recipe)
-    return _dealt(
-        raw,
-        how,
-        split_by,
-        rule_of,
-        about,
-        cuts,
-        clients=CLIENTS if clients == "auto" else int(clients),
-        contexts=contexts,
-        classes_per_client=classes_per_client,
-        alpha=alpha,
-        spread=spread,
-        smallest=4 if smallest == "auto" else int(smallest),
-        largest=largest,
-        share=share,
-        public=public,
-    ).made_by(recipe)
+        return data.made_by(recipe).without(*without)
+    return (
+        _dealt(
+            raw,
+            how,
+            split_by,
+            rule_of,
+            about,
+            cuts,
+            clients=CLIENTS if clients == "auto" else int(clients),
+            contexts=contexts,
+            classes_per_client=classes_per_client,
+            alpha=alpha,
+            spread=spread,
+            smallest=4 if smallest == "auto" else int(smallest),
+            largest=largest,
+            share=share,
+            public=public,
+        )
+        .made_by(recipe)
+        .without(*without)
+    )
 
 
 KINDS: dict[str, tuple[Any, str]] = {

@@ -195,6 +195,12 @@ class FederatedData:
             names=tuple(self.names[i] for i in index) if self.names else (),
         )
 
+    def without(self, *clients: int | str) -> FederatedData:
+        """As if these clients, by name or number, had never been there; see :func:`cgpfl.data.without.without`."""
+        from cgpfl.data.without import without
+
+        return without(self, clients)
+
     def name(self, i: int) -> str:
         """What client ``i`` is called."""
         return self.names[i] if self.names else str(i)

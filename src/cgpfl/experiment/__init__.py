@@ -5,6 +5,7 @@ from cgpfl.experiment.compared import Compared
 from cgpfl.experiment.config import Experiment
 from cgpfl.experiment.events import Event
 from cgpfl.experiment.experiment import Finished, resume_experiment, run, run_experiment
+from cgpfl.experiment.forget import Forgotten, forget
 from cgpfl.experiment.result import Contexts, PersonalModel, Result
 from cgpfl.experiment.run import Interrupted, Progress
 
@@ -14,11 +15,13 @@ __all__ = [
     "Event",
     "Experiment",
     "Finished",
+    "Forgotten",
     "Interrupted",
     "PersonalModel",
     "Progress",
     "Result",
     "compare",
+    "forget",
     "resume_experiment",
     "run",
     "run_experiment",

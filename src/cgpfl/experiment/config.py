@@ -55,6 +55,8 @@ class DataConfig(Reading):
     public: float = hyper(0.0, "share of all samples that everybody has, for dapper and fedmd", low=0, high=0.99)
     seed: int | str = hyper("same", 'seed of the split; "same" = the experiment\'s', kind=int, low=0, words=("same",))
 
+    without: tuple[str, ...] = hyper((), "clients that are taken out after the split", kind=tuple, labels=str)
+
     given: GivenData | None = field(default=None, repr=False, compare=False)
     """What was given in Python instead."""
 
@@ -68,7 +70,7 @@ class DataConfig(Reading):
         if self.given is not None:
             return self.given.of(seed, place)
         if self.source.endswith(".safetensors"):
-            return FederatedData.load(Path(self.source.format(seed=seed)))
+            return FederatedData.load(Path(self.source.format(seed=seed))).without(*self.without)
         values = parameters(self)
         source, split, own = (values.pop(name) for name in ("source", "split", "seed"))
         del values["given"]
@@ -82,7 +84,8 @@ class DataConfig(Reading):
 
     def section(self, federations: dict[int, FederatedData]) -> dict[str, Any]:
         """As it is written down."""
-        values = parameters(self) | {"clients": next(iter(federations.values())).clients}
+        everybody = next(iter(federations.values())).clients + len(self.without)
+        values = parameters(self) | {"clients": everybody}
         del values["given"]
         if self.given is not None:
             values |= data_section(federations)
@@ -90,6 +93,8 @@ class DataConfig(Reading):
         if (is_file(source) or source.endswith(".safetensors")) and source not in (SAMPLES, PER_SEED):
             values["source"] = str(Path(source).resolve())
         usual = DataConfig()
+        if not values["without"]:
+            del values["without"]
         return {k: v for k, v in values.items() if k not in vars(Reading()) or v != getattr(usual, k)}
 
 

@@ -23,6 +23,8 @@ from cgpfl.report.read import absent, read_run
 from cgpfl.tables import Table, origin
 
 ASSETS = Path(__file__).parent / "assets"
+FEW = 20
+"""Training samples of a client below which a report warns."""
 MARK = '<meta name="generator" content="cgpfl'
 """By which a file is known to be a report of ours."""
 
@@ -170,11 +172,21 @@ def table(run: dict[str, Any], several: bool) -> str:
         return bar, f'<span class="bad">{text}</span>' if bad else f"<b>{text}</b>" if (r, c) in strong else text
 
     caption = f"<h3>{escape(run['name'])}</h3>" if several else ""
-    notes = "".join(f'<p class="quiet">{escape(str(note))}</p>' for note in run.get("notes", []))
+    told = [*run.get("notes", []), *few_samples(run["data"], len(facts) == 1 and "privacy" in facts[0])]
+    notes = "".join(f'<p class="quiet">{escape(str(note))}</p>' for note in told)
     hint = '<p class="hint more" hidden>More columns: scroll →</p>'
     wide = f'<div class="wide" tabindex="0">{shown.html(cell)}</div>{hint}'
     words = "" if several else _words([shown])
     return f"{caption}{wide}{words}{notes}{_remarks(run['methods'])}"
+
+
+def few_samples(data: Mapping[str, Any], noised: bool = False) -> list[str]:
+    """A warning where a client has so few training samples that its upload may give them away."""
+    smallest = data.get("smallest_client")
+    if smallest is None or smallest >= FEW or noised:
+        return []
+    has = f"A client trains on {count(smallest, 'sample')}"
+    return [f"{has}: an upload of so few can give them away, images and labels. cgpfl audit RUN tries it."]
 
 
 def _words(shown: Sequence[Table]) -> str:

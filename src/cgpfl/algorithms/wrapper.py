@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
+from cgpfl.algorithms.private import noisy
 from cgpfl.algorithms.steps import full_loss
 from cgpfl.errors import CgpflError
 from cgpfl.hyperparameters import algorithm, component, hyper_parameters, plain
@@ -17,14 +18,18 @@ from cgpfl.rounds import (
     MEANS,
     OUTGOING,
     SAMPLERS,
+    ClientLevel,
     Encoder,
     Known,
     Mean,
     Outgoing,
+    Privacy,
+    SampleLevel,
     Sampler,
     Uniform,
     WeightedMean,
 )
+from cgpfl.rounds.privacy import ALIKE
 from cgpfl.tree import Tree
 
 
@@ -105,6 +110,8 @@ class Seamed(Wrapper):
     sampler: Sampler = component(Uniform(), "who is asked", SAMPLERS)
     outgoing: tuple[Outgoing, ...] = component((), "what leaves a client", OUTGOING, many=True)
     mean: Mean = component(WeightedMean(), "how uploads become a mean", MEANS)
+    privacy: Privacy = dataclasses.field(default=Privacy(), metadata={"child": True})
+    """What uploads may tell; made from epsilon, delta and clip."""
 
     @property
     def encoder(self) -> Encoder | None:
@@ -139,15 +146,22 @@ class Seamed(Wrapper):
 
     def train(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> tuple[Any, Any]:
         """The method's, and then the rules for what leaves."""
-        upload, new = self.method.train(task, message, client, data, key)
+        level, seen = self.privacy, (task, data)
+        if isinstance(level, SampleLevel) and level.steps:  # else nothing leaves, and nothing is to be protected
+            seen = noisy(task, data, level.clip, level.noise(data.count), level.steps[0].batch_size)
+        upload, new = self.method.train(seen[0], message, client, seen[1], key)
+        if is_private(self):
+            self._must_be_update(message, upload)
         encoded: Any = ()
-        if self.outgoing:
+        if (self.outgoing or isinstance(level, ClientLevel)) and jax.tree.leaves(upload):
             moving, anchors = self._updates(message, upload)
             update = [v - a for v, a in zip(moving, anchors, strict=True)]
-            keys = jax.random.split(jax.random.fold_in(key, STREAM), len(self.outgoing))
-            for rule, own in zip(self.outgoing, keys, strict=True):
+            keys = jax.random.split(jax.random.fold_in(key, STREAM), max(len(self.outgoing), 1))
+            for rule, own in zip(self.outgoing, keys, strict=False):
                 if not isinstance(rule, Encoder):
                     update = rule.change(update, own)
+            if isinstance(level, ClientLevel):  # the last before the wire: what is done to it then costs nothing
+                update = level.change(update, jax.random.fold_in(key, NOISE))
             if self.encoder is not None:
                 encoded = self.encoder.encode(update, keys[-1])
             whole = [a + d for a, d in zip(anchors, update, strict=True)]
@@ -171,6 +185,8 @@ class Seamed(Wrapper):
             uploads = sent.upload
         if self.encoder is not None:
             uploads = jax.vmap(lambda i, one: self._decoded(own, i, one))(cohort.ids, sent)
+        if is_private(self):  # how many samples a client has is not told
+            cohort = cohort._replace(weights=ALIKE * (cohort.weights > 0).astype(cohort.weights.dtype))
         new = self.method.aggregate(own, uploads, cohort._replace(rule=self.mean), key)
         if not self.sampler.by_loss:
             return new
@@ -197,6 +213,15 @@ class Seamed(Wrapper):
         form: Any = structure
         return leaves, form.flatten_up_to(anchor), structure
 
+    def _must_be_update(self, message: Any, upload: Any) -> None:
+        """Refuse uploads of which a part is no update: a choice, a count. Noise does not cover it."""
+        leaves, anchors, _ = self._anchored(message, upload)
+        if any(a is None and v.size for v, a in zip(leaves, anchors, strict=True)):
+            name = getattr(self.method, "name", "") or type(self.method).__name__
+            raise CgpflError(
+                f"{name}: privacy: its uploads say more than updates (a choice, a count); take another method"
+            )
+
     def _updates(self, message: Any, upload: Any) -> tuple[list[Any], list[Any]]:
         """The leaves that are updates, and what they moved away from."""
         leaves, anchors, _ = self._anchored(message, upload)
@@ -211,8 +236,13 @@ class Seamed(Wrapper):
         return jax.tree.unflatten(structure, new)
 
 
-STREAM = 0x5EA
-"""Folded into a client's key for what leaves it: other draws than its training's."""
+STREAM, NOISE = 0x5EA, 0xD1FF
+"""Folded into a client's key for what leaves it, and for its noise: other draws than its training's."""
+
+
+def is_private(method: Any) -> bool:
+    """Whether a method's uploads are protected: then neither counts nor metrics leave a client."""
+    return isinstance(method, Seamed) and type(method.privacy) is not Privacy
 
 
 def seamed(method: Any, rules: dict[str, Any]) -> Any:
@@ -232,7 +262,7 @@ def inner_of(method: Any, server: Any) -> Any:
 
 def rules_in(values: dict[str, Any], where: str) -> dict[str, Any]:
     """The rules of a round among the values of a configuration."""
-    fields = {name: field for name, field in hyper_parameters(Seamed).items() if name != "method"}
+    fields = {name: field for name, field in hyper_parameters(Seamed).items() if name not in ("method", "privacy")}
     return {name: plain(values[name], field, f"{where}: {name}") for name, field in fields.items() if name in values}
 
 

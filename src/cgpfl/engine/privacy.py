@@ -35,6 +35,8 @@ def protected_for(
     """The same of N ``clients`` that have so many ``samples``; a node knows its own alone, a server none."""
     if math.isinf(settings.epsilon):
         return method
+    if math.isinf(settings.epsilon):
+        return method
     own, name = unseamed(method), getattr(method, "name", "") or type(method).__name__
     if settings.sampler.by_size or settings.sampler.by_loss:
         raise CgpflError(f"sampler = {settings.sampler.name}: looks at counts or losses, which privacy keeps back")

@@ -93,6 +93,11 @@ class SampleLevel(Privacy):
     noises: tuple[float, ...] = dataclasses.field(default=(1.0,))
     steps: tuple[Steps, ...] = dataclasses.field(default=())
 
+    @property
+    def times(self) -> int:
+        """Uploads of a client, at most."""
+        return sum(part.rounds for part in self.steps)
+
     def noise(self, samples: Array) -> Array:
         """That of a client with so many samples, as a multiple of the clip."""
         at = jnp.searchsorted(jnp.asarray(self.counts), samples, side="right") - 1

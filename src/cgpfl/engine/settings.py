@@ -46,7 +46,7 @@ class Settings:
     sampler: Sampler = component(Uniform(), "who is asked in a round", SAMPLERS)  # noqa: RUF009
     outgoing: tuple[Outgoing, ...] = component((), "what becomes of an update before it leaves", OUTGOING, many=True)
     mean: Mean = component(WeightedMean(), "how uploads become a mean", MEANS)  # noqa: RUF009
-    epsilon: float = hyper(math.inf, "ε: how much a run's uploads may tell; inf = anything", above=0)
+    epsilon: float = hyper(math.inf, "ε: how much a run's uploads may tell; inf = anything", above=0, high=math.inf)
     delta: float = hyper(1e-5, "δ: chance that ε does not hold", above=0, high=0.1)
     privacy: str = hyper("client", "whose: a client's, or each of its samples'", words=("client", "sample"))
     clip: float = hyper(1.0, "for privacy: largest norm of an upload, or of a sample's gradient", above=0)

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from cgpfl.hyperparameters import algorithm, hyper
@@ -90,7 +91,7 @@ class SampleLevel(Privacy):
     clip: float = hyper(1.0, "largest norm of a sample's gradient", above=0)
     delta: float = hyper(1e-5, "δ", above=0, high=1)
     counts: tuple[int, ...] = dataclasses.field(default=(1,))
-    noises: tuple[float, ...] = dataclasses.field(default=(1.0,))
+    noises: tuple[float, ...] = dataclasses.field(default=(1.0,), metadata={"child": True})
     steps: tuple[Steps, ...] = dataclasses.field(default=())
 
     @property
@@ -106,7 +107,9 @@ class SampleLevel(Privacy):
     def spent(self, method: Any, samples: Sequence[int]) -> dict[str, Any]:
         """ε of every client, the largest, and that of each part of the run alone for the client that it is for."""
         delta = float(self.delta)
-        noises = [float(self.noise(jnp.asarray(int(n)))) for n in samples] if self.steps else [0.0] * len(samples)
+        noises = [0.0] * len(samples)
+        if self.steps:
+            noises = np.asarray(self.noise(jnp.asarray(samples)), float).tolist()
         each = [
             of_steps(z, delta, self.steps, int(n)) if self.steps else 0.0 for z, n in zip(noises, samples, strict=True)
         ]

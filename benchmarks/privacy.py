@@ -1,0 +1,133 @@
+"""Accuracy over ε, the cost of a round, and contexts from noisy sketches: the figures of docs/privacy.md.
+
+    python -m benchmarks.privacy curves digits --out runs/privacy      needs dp-accounting
+    python -m benchmarks.privacy curves tuna --out runs/privacy
+    python -m benchmarks.privacy cost | contexts | bytes
+    python -m benchmarks.privacy draw --out runs/privacy               the table and docs/figures/privacy-*.png
+
+The clip of each level is chosen on validation samples of seed 100, at ε = 8, for FedAvg; nothing is chosen on test samples.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cgpfl
+
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
+METHODS = ("local", "fedavg", "ditto", "cgpfl", "cgpfl-auto")
+MEANS = ("local", "fedavg", "ditto")
+LEVELS: dict[str, dict[str, Any]] = {
+    "client": {"privacy": "client"},
+    "client, server trusted": {"privacy": "client", "trusted": "server"},
+    "sample": {"privacy": "sample"},
+}
+CLIPS = (0.1, 0.3, 1.0, 3.0)
+ROUNDS = 30
+SEEDS = (0, 1, 2)
+FIGURES = Path(__file__).parent.parent / "docs" / "figures"
+
+
+def federation(name: str, seed: int, validation: float = 0.0) -> Any:
+    if name == "digits":
+        return cgpfl.make_data("digits", "rotation", seed=seed, validation=validation)
+    return cgpfl.make_data(name, seed=seed, validation=validation)
+
+
+def score(method: str, data: Any, seed: int, **settings: Any) -> tuple[Any, float]:
+    """The run, and its accuracy; on validation samples where there are some."""
+    result = cgpfl.run(method, data, rounds=ROUNDS, seed=seed, eval_every=ROUNDS, progress=False, **settings)
+    if data.validation is None:
+        return result, result.accuracy
+    right = result.records.values["validation_correct"][-1].sum()
+    return result, float(right / data.validation.counts.sum())
+
+
+def clips(name: str) -> dict[str, float]:
+    """For each level the clip with which FedAvg is best on validation samples."""
+    data, best = federation(name, 100, 0.25), {}
+    for level, chosen in LEVELS.items():
+        tried = {clip: score("fedavg", data, 100, epsilon=8.0, clip=clip, **chosen)[1] for clip in CLIPS}
+        best[level] = max(tried, key=lambda clip: tried[clip])
+        print(name, level, {k: round(v, 3) for k, v in tried.items()}, flush=True)
+    return best
+
+
+def curves(name: str, out: Path) -> None:
+    found, chosen = [], clips(name)
+    out.mkdir(parents=True, exist_ok=True)
+    plain: dict[tuple[str, int], tuple[float, Any]] = {}
+    for level, settings in LEVELS.items():
+        for method in MEANS if "trusted" in settings else METHODS:
+            for seed in SEEDS:
+                data = federation(name, seed)
+                for epsilon in EPSILONS:
+                    if math.isinf(epsilon) and (method, seed) in plain:
+                        accuracy, ari = plain[method, seed]
+                    else:
+                        more = {"epsilon": epsilon, "clip": chosen[level], **settings}
+                        result, accuracy = score(method, data, seed, **({} if math.isinf(epsilon) else more))
+                        ari = None if result.contexts is None else result.contexts.ari
+                        if math.isinf(epsilon):
+                            plain[method, seed] = accuracy, ari
+                    row = {"data": name, "level": level, "method": method, "seed": seed, "epsilon": epsilon}
+                    found.append(row | {"accuracy": accuracy, "ari": ari, "clip": chosen[level]})
+            last = [r for r in found if r["method"] == method and r["level"] == level]
+            line = {e: round(statistics.mean(r["accuracy"] for r in last if r["epsilon"] == e), 3) for e in EPSILONS}
+            print(name, level, method, line, flush=True)
+            (out / f"{name}.json").write_text(json.dumps(found, indent=1))
+
+
+def cost() -> None:
+    """Seconds of a round with and without privacy: the median of five blocks, in turn."""
+    from cgpfl.engine import Settings, Simulation
+    from cgpfl.engine.privacy import protected
+    from cgpfl.models import as_model
+
+    data = cgpfl.make_data("digits", "rotation", seed=0)
+    for kind in ("mlr", "dnn"):
+        model = as_model(kind, data.shape, data.classes)
+        for name in ("fedavg", "cgpfl-auto"):
+            took: dict[str, list[float]] = {}
+            plans = {"plain": {}, "client": {"epsilon": 8.0}, "sample": {"epsilon": 8.0, "privacy": "sample"}}
+            ready = {}
+            for label, more in plans.items():
+                settings = Settings(rounds=100, eval_every=100, **more)
+                method = protected(cgpfl.algorithms.get_method(name), settings, {0: data})
+                engine = Simulation(method, data, model, rounds=100, eval_every=100)
+                state, _, _ = engine.advance(engine.start(), 0, 2)
+                ready[label] = [engine, state]
+            for block in range(5):
+                for label, (engine, state) in ready.items():
+                    began = time.perf_counter()
+                    state, _, _ = engine.advance(state, 15 + 15 * block, 30 + 15 * block)
+                    np.asarray(state.answers)
+                    took.setdefault(label, []).append((time.perf_counter() - began) / 15)
+                    ready[label][1] = state
+            usual = {label: statistics.median(seconds) for label, seconds in took.items()}
+            ratios = {label: round(value / usual["plain"], 3) for label, value in usual.items()}
+            print(kind, name, {k: f"{1e3 * v:.2f} ms" for k, v in usual.items()}, ratios, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("curves", "cost"))
+    parser.add_argument("data", nargs="?", default="digits")
+    parser.add_argument("--out", type=Path, default=Path("runs/privacy"))
+    asked = parser.parse_args()
+    if asked.what == "curves":
+        curves(asked.data, asked.out)
+    else:
+        cost()
+
+
+if __name__ == "__main__":
+    main()

@@ -102,6 +102,13 @@ class Heard(NamedTuple):
     losses: Array
 
 
+class Kept(NamedTuple):
+    """The method's private state, and what of a client's updates was not sent yet."""
+
+    client: Any
+    residual: list[Array]
+
+
 @algorithm
 class Seamed(Wrapper):
     """A method under the rules of a round: who is asked, what leaves a client, how uploads become a mean."""
@@ -132,6 +139,37 @@ class Seamed(Wrapper):
         server = self.method.init_server(task, key)
         return Heard(server, jnp.full(task.clients, jnp.inf)) if self.sampler.by_loss else server
 
+    @property
+    def keeps(self) -> bool:
+        """Whether clients keep what was not sent."""
+        return self.encoder is not None and self.encoder.feedback
+
+    def init_client(self, task: Task, key: Array) -> Any:
+        """The method's, and nothing that was not sent yet."""
+        client = self.method.init_client(task, key)
+        return Kept(client, self._nothing_left(task, key)) if self.keeps else client
+
+    def _nothing_left(self, task: Task, key: Array) -> list[Array]:
+        """Zeros in the form of an update."""
+
+        def anchors(task: Task, key: Array) -> Any:
+            message = self.method.send(self.method.init_server(task, key), jnp.int32(0))
+            return jax.tree.leaves(self.method.anchor(message, None))
+
+        try:
+            form = jax.eval_shape(anchors, task, key)
+        except AttributeError:
+            name = getattr(self.method, "name", "") or type(self.method).__name__
+            rule = self.outgoing[-1].name
+            raise CgpflError(
+                f"{name}: outgoing = {rule}: its updates have no form before it trains; take sparsify"
+            ) from None
+        return [jnp.zeros(v.shape, v.dtype) for v in form]
+
+    def personal(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> Tree:
+        """The method's."""
+        return self.method.personal(task, message, client.client if self.keeps else client, data, key)
+
     def inner(self, server: Any) -> Any:
         """The method's own server."""
         return server.server if self.sampler.by_loss else server
@@ -149,6 +187,8 @@ class Seamed(Wrapper):
         level, seen = self.privacy, (task, data)
         if isinstance(level, SampleLevel) and level.steps:  # else nothing leaves, and nothing is to be protected
             seen = noisy(task, data, level.clip, level.noise(data.count), level.steps[0].batch_size)
+        left = client.residual if self.keeps else []
+        client = client.client if self.keeps else client
         upload, new = self.method.train(seen[0], message, client, seen[1], key)
         if is_private(self):
             self._must_be_update(message, upload)
@@ -156,6 +196,8 @@ class Seamed(Wrapper):
         if (self.outgoing or isinstance(level, ClientLevel)) and jax.tree.leaves(upload):
             moving, anchors = self._updates(message, upload)
             update = [v - a for v, a in zip(moving, anchors, strict=True)]
+            if self.keeps:
+                update = [v + r for v, r in zip(update, left, strict=True)]
             keys = jax.random.split(jax.random.fold_in(key, STREAM), max(len(self.outgoing), 1))
             for rule, own in zip(self.outgoing, keys, strict=False):
                 if not isinstance(rule, Encoder):
@@ -164,11 +206,15 @@ class Seamed(Wrapper):
                 update = level.change(update, jax.random.fold_in(key, NOISE))
             if self.encoder is not None:
                 encoded = self.encoder.encode(update, keys[-1])
+                if self.keeps:
+                    sent = self.encoder.decode(encoded, update)
+                    left = [v - s for v, s in zip(update, sent, strict=True)]
             whole = [a + d for a, d in zip(anchors, update, strict=True)]
             upload = self._with(message, upload, whole if self.encoder is None else [jnp.zeros(0)] * len(update))
+        kept = Kept(new, left) if self.keeps else new
         if self.encoder is None and not self.sampler.by_loss:
-            return upload, new
-        return Sent(upload, encoded, self._loss(task, message, client, data, key)), new
+            return upload, kept
+        return Sent(upload, encoded, self._loss(task, message, client, data, key)), kept
 
     def _loss(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> Any:
         """f_i of the shared model, or of the personal one where there is none; nothing if nobody asks."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cgpfl.rounds.descent import DESCENTS, SGD, Adam, Descent, Momentum, Optax
 from cgpfl.rounds.means import MEANS, Mean, WeightedMean
-from cgpfl.rounds.outgoing import OUTGOING, Clip, Encoder, Noise, Outgoing, Quantise, Sparsify
+from cgpfl.rounds.outgoing import OUTGOING, Clip, Encoder, Noise, Outgoing, Quantise, Sparsify, TopK
 from cgpfl.rounds.privacy import ClientLevel, Privacy, SampleLevel
 from cgpfl.rounds.samplers import SAMPLERS, ByLoss, BySize, Known, RoundRobin, Sampler, Uniform
 
@@ -37,6 +37,7 @@ __all__ = [
     "SampleLevel",
     "Sampler",
     "Sparsify",
+    "TopK",
     "Uniform",
     "WeightedMean",
 ]

@@ -3,7 +3,7 @@
     python -m benchmarks.privacy curves digits --out runs/privacy      needs dp-accounting
     python -m benchmarks.privacy curves tuna --out runs/privacy
     python -m benchmarks.privacy cost | contexts | bytes
-    python -m benchmarks.privacy draw --out runs/privacy               the table and docs/assets/privacy.png
+    python -m benchmarks.privacy draw --out runs/privacy               the table and docs/images/privacy.png
 
 The clip of each level is chosen on validation samples of seed 100, at ε = 8, for FedAvg: nothing is
 chosen on test samples.
@@ -16,6 +16,7 @@ import json
 import math
 import statistics
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ LEVELS: dict[str, dict[str, Any]] = {
 CLIPS = (0.1, 0.3, 1.0, 3.0)
 ROUNDS = 30
 SEEDS = (0, 1)
-FIGURES = Path(__file__).parent.parent / "docs" / "figures"
+FIGURES = Path(__file__).parent.parent / "docs" / "images"
 
 
 def federation(name: str, seed: int, validation: float = 0.0) -> Any:
@@ -118,6 +119,17 @@ def cost() -> None:
             print(kind, name, {k: f"{1e3 * v:.2f} ms" for k, v in usual.items()}, ratios, flush=True)
 
 
+@cache
+def first_gradients(seed: int) -> tuple[Any, Any]:
+    """Of 400 clients ``[400, 7840]``, of a linear model that knows nothing, and their contexts."""
+    data = cgpfl.make_data("mnist", "rotation", clients=400, seed=seed)
+    found = []
+    for rows in data.train.parts():
+        x = data.x[rows].reshape(len(rows), -1) * float(data.scale) + float(data.shift)
+        found.append(((0.1 - np.eye(10)[data.y[rows]]).T @ x / len(rows)).reshape(-1))
+    return np.stack(found), data.context
+
+
 def sketches(epsilon: float, width: int, seed: int) -> dict[str, float]:
     """Contexts of 400 clients, 100 in each of four, from one private sketch of each: whose choice is right how often.
 
@@ -130,14 +142,9 @@ def sketches(epsilon: float, width: int, seed: int) -> dict[str, float]:
 
     from cgpfl.rounds.account import noise_of_uploads
 
-    data = cgpfl.make_data("mnist", "rotation", clients=400, seed=seed)
+    whole, truth = first_gradients(seed)
     draw = np.random.default_rng(seed)
-    basis = draw.standard_normal((10 * 784, width)) / math.sqrt(width)
-    found = []
-    for rows in data.train.parts():
-        x = data.x[rows].reshape(len(rows), -1) * float(data.scale) + float(data.shift)
-        found.append(((0.1 - np.eye(10)[data.y[rows]]).T @ x / len(rows)).reshape(-1) @ basis)
-    own = np.stack(found)
+    own = whole @ draw.standard_normal((whole.shape[1], width))
     own /= np.linalg.norm(own, axis=1, keepdims=True)
     noise = 0.0 if math.isinf(epsilon) else noise_of_uploads(epsilon, 1e-5, 1)
     mean = (own + noise / math.sqrt(0.1) * draw.standard_normal(own.shape)).mean(axis=0)
@@ -149,11 +156,11 @@ def sketches(epsilon: float, width: int, seed: int) -> dict[str, float]:
     centres = np.stack([seen[placed == k].mean(axis=0) for k in range(4)])
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
     chosen = np.argmax(apart @ centres.T, axis=1)
-    return {"server": adjusted_rand_score(data.context, placed), "own": adjusted_rand_score(data.context, chosen)}
+    return {"server": adjusted_rand_score(truth, placed), "own": adjusted_rand_score(truth, chosen)}
 
 
 def contexts() -> None:
-    for width in (4, 8, 16, 64):
+    for width in (8, 16, 32, 64, 128):
         for epsilon in (1.0, 2.0, 4.0, 8.0, 16.0, math.inf):
             each = [sketches(epsilon, width, seed) for seed in SEEDS]
             print(width, epsilon, {who: [round(e[who], 3) for e in each] for who in ("server", "own")}, flush=True)
@@ -173,14 +180,42 @@ def compressed() -> None:
         print(label, [(round(a, 3), k, round(v, 4), up) for a, k, v, up in rows], flush=True)
 
 
+def draw(out: Path) -> None:
+    """The tables as Markdown, and docs/images/privacy.png."""
+    import matplotlib.pyplot as plt
+    import pandas as pd
+
+    files = sorted(out.glob("*.json"))
+    found = pd.concat([pd.DataFrame(json.loads(file.read_text())) for file in files])
+    panels = list(found.groupby(["data", "level"], sort=False))
+    figure, axes = plt.subplots(len(files), len(LEVELS), figsize=(11, 3.2 * len(files)), squeeze=False, sharey="row")
+    names = list(dict.fromkeys(found["data"]))
+    for (data, level), rows in panels:
+        clip = rows["clip"].iloc[0]
+        print(f"\n{data}, {level}, clip {clip:g}\n")
+        print("| method |" + "".join(f" {e:g} |" for e in EPSILONS) + "\n|---|" + "---:|" * len(EPSILONS))
+        axis = axes[names.index(data), list(LEVELS).index(level)]
+        for method, own in rows.groupby("method", sort=False):
+            mean = own.groupby("epsilon")["accuracy"].mean()
+            print(f"| {method} |" + "".join(f" {100 * mean[e]:.1f} |" for e in EPSILONS))
+            axis.plot(range(len(EPSILONS)), [100 * mean[e] for e in EPSILONS], marker="o", label=method)
+        axis.set_xticks(range(len(EPSILONS)), ["∞" if math.isinf(e) else f"{e:g}" for e in EPSILONS])
+        axis.set(title=f"{data}: {level}", xlabel="ε", ylabel="accuracy (%)")
+    axes[0, 0].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(FIGURES / "privacy.png", dpi=110)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("curves", "cost", "contexts", "bytes"))
+    parser.add_argument("what", choices=("curves", "cost", "contexts", "bytes", "draw"))
     parser.add_argument("data", nargs="?", default="digits")
     parser.add_argument("--out", type=Path, default=Path("runs/privacy"))
     asked = parser.parse_args()
     if asked.what == "curves":
         curves(asked.data, asked.out)
+    elif asked.what == "draw":
+        draw(asked.out)
     else:
         {"cost": cost, "contexts": contexts, "bytes": compressed}[asked.what]()
 

@@ -193,7 +193,7 @@ class Seamed(Wrapper):
         if is_private(self):
             self._must_be_update(message, upload)
         encoded: Any = ()
-        if (self.outgoing or isinstance(level, ClientLevel)) and jax.tree.leaves(upload):
+        if self.outgoing or isinstance(level, ClientLevel):
             moving, anchors = self._updates(message, upload)
             update = [v - a for v, a in zip(moving, anchors, strict=True)]
             if self.keeps:

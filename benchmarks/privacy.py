@@ -1,7 +1,6 @@
 """Accuracy over ε, the cost of a round, and contexts from noisy sketches: the figures of docs/privacy.md.
 
-    python -m benchmarks.privacy curves digits --out runs/privacy      needs dp-accounting
-    python -m benchmarks.privacy curves tuna --out runs/privacy
+    python -m benchmarks.privacy curves digits --level sample --out runs/privacy      needs dp-accounting
     python -m benchmarks.privacy cost | contexts | bytes
     python -m benchmarks.privacy draw --out runs/privacy               the table and docs/images/privacy.png
 
@@ -53,39 +52,31 @@ def score(method: str, data: Any, seed: int, **settings: Any) -> tuple[Any, floa
     return result, float(right / data.validation.counts.sum())
 
 
-def clips(name: str) -> dict[str, float]:
-    """For each level the clip with which FedAvg is best on validation samples."""
-    data, best = federation(name, 100, 0.25), {}
-    for level, chosen in LEVELS.items():
-        tried = {clip: score("fedavg", data, 100, epsilon=8.0, clip=clip, **chosen)[1] for clip in CLIPS}
-        best[level] = max(tried, key=lambda clip: tried[clip])
-        print(name, level, {k: round(v, 3) for k, v in tried.items()}, flush=True)
-    return best
+def best_clip(name: str, level: str) -> float:
+    """The clip with which FedAvg is best on validation samples."""
+    data = federation(name, 100, 0.25)
+    tried = {clip: score("fedavg", data, 100, epsilon=8.0, clip=clip, **LEVELS[level])[1] for clip in CLIPS}
+    print(name, level, {k: round(v, 3) for k, v in tried.items()}, flush=True)
+    return max(tried, key=lambda clip: tried[clip])
 
 
-def curves(name: str, out: Path) -> None:
-    found, chosen = [], clips(name)
+def curves(name: str, level: str, out: Path) -> None:
+    """Every method at every ε, on the test samples of each seed."""
+    found, clip, settings = [], best_clip(name, level), LEVELS[level]
     out.mkdir(parents=True, exist_ok=True)
-    plain: dict[tuple[str, int], tuple[float, Any]] = {}
-    for level, settings in LEVELS.items():
-        for method in MEANS if "trusted" in settings else METHODS:
-            for seed in SEEDS:
-                data = federation(name, seed)
-                for epsilon in EPSILONS:
-                    if math.isinf(epsilon) and (method, seed) in plain:
-                        accuracy, ari = plain[method, seed]
-                    else:
-                        more = {"epsilon": epsilon, "clip": chosen[level], **settings}
-                        result, accuracy = score(method, data, seed, **({} if math.isinf(epsilon) else more))
-                        ari = None if result.contexts is None else result.contexts.ari
-                        if math.isinf(epsilon):
-                            plain[method, seed] = accuracy, ari
-                    row = {"data": name, "level": level, "method": method, "seed": seed, "epsilon": epsilon}
-                    found.append(row | {"accuracy": accuracy, "ari": ari, "clip": chosen[level]})
-            last = [r for r in found if r["method"] == method and r["level"] == level]
-            line = {e: round(statistics.mean(r["accuracy"] for r in last if r["epsilon"] == e), 3) for e in EPSILONS}
-            print(name, level, method, line, flush=True)
-            (out / f"{name}.json").write_text(json.dumps(found, indent=1))
+    for method in MEANS if "trusted" in settings else METHODS:
+        for seed in SEEDS:
+            data = federation(name, seed)
+            for epsilon in EPSILONS:
+                private = {} if math.isinf(epsilon) else {"epsilon": epsilon, "clip": clip, **settings}
+                result, accuracy = score(method, data, seed, **private)
+                ari = None if result.contexts is None else result.contexts.ari
+                row = {"data": name, "level": level, "method": method, "seed": seed, "epsilon": epsilon, "clip": clip}
+                found.append(row | {"accuracy": accuracy, "ari": ari})
+        own = [r for r in found if r["method"] == method]
+        line = {e: round(statistics.mean(r["accuracy"] for r in own if r["epsilon"] == e), 3) for e in EPSILONS}
+        print(name, level, method, line, {r["epsilon"]: r["ari"] for r in own if r["seed"] == SEEDS[0]}, flush=True)
+        (out / f"{name}-{list(LEVELS).index(level)}.json").write_text(json.dumps(found, indent=1))
 
 
 def cost() -> None:
@@ -187,9 +178,8 @@ def draw(out: Path) -> None:
 
     files = sorted(out.glob("*.json"))
     found = pd.concat([pd.DataFrame(json.loads(file.read_text())) for file in files])
-    panels = list(found.groupby(["data", "level"], sort=False))
-    figure, axes = plt.subplots(len(files), len(LEVELS), figsize=(11, 3.2 * len(files)), squeeze=False, sharey="row")
-    names = list(dict.fromkeys(found["data"]))
+    panels, names = list(found.groupby(["data", "level"], sort=False)), list(dict.fromkeys(found["data"]))
+    figure, axes = plt.subplots(len(names), len(LEVELS), figsize=(11, 3.2 * len(names)), squeeze=False, sharey="row")
     for (data, level), rows in panels:
         clip = rows["clip"].iloc[0]
         print(f"\n{data}, {level}, clip {clip:g}\n")
@@ -210,10 +200,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("curves", "cost", "contexts", "bytes", "draw"))
     parser.add_argument("data", nargs="?", default="digits")
+    parser.add_argument("--level", choices=tuple(LEVELS), default="client")
     parser.add_argument("--out", type=Path, default=Path("runs/privacy"))
     asked = parser.parse_args()
     if asked.what == "curves":
-        curves(asked.data, asked.out)
+        curves(asked.data, asked.level, asked.out)
     elif asked.what == "draw":
         draw(asked.out)
     else:

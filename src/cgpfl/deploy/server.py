@@ -216,6 +216,7 @@ def _run(
     def note(happened: RoundOutcome, round_: int) -> None:
         if happened.record is not None:
             records.add([round_], {k: v[None] for k, v in happened.record.items()})
+        if happened.record is not None and np.isfinite(happened.record["correct"]).any():  # private nodes tell nothing
             teller.runs = [(method, RemoteData.of(agreed, happened.state))]
             teller.evaluated([records], [round_], time.perf_counter() - began)
         for client, why in happened.refused.items():

@@ -191,6 +191,8 @@ def draw(out: Path) -> None:
             axis.plot(range(len(EPSILONS)), [100 * mean[e] for e in EPSILONS], marker="o", label=method)
         axis.set_xticks(range(len(EPSILONS)), ["∞" if math.isinf(e) else f"{e:g}" for e in EPSILONS])
         axis.set(title=f"{data}: {level}", xlabel="ε", ylabel="accuracy (%)")
+    for axis in axes.flat:
+        axis.set_visible(bool(axis.lines))  # what was not measured
     axes[0, 0].legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(FIGURES / "privacy.png", dpi=110)

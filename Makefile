@@ -10,8 +10,9 @@ DONE := $(VENV)/.installed
 TESTS := $(VENV)/.installed-for-tests
 TRACKERS := tensorboard==2.21.0 wandb==0.31.0 mlflow-skinny==3.17.2 sqlalchemy==2.1.8 alembic==1.20.1
 MODULES := torch==2.13.0 equinox==0.13.8
+ACCOUNTS := dp-accounting==0.6.0
 
-.PHONY: setup browser run docs test test-slow test-long test-track test-torch lint types deploy-demo bench clean
+.PHONY: setup browser run docs test test-slow test-long test-track test-torch test-privacy lint types deploy-demo bench clean
 
 setup: $(DONE)
 
@@ -76,6 +77,14 @@ test-torch: $(TESTS)
 	$(VENV)/torch/bin/python -m pip install --quiet --disable-pip-version-check $(MODULES)
 	PYTHONPATH=$(CURDIR)/src XLA_FLAGS="$(QUICKLY)" $(VENV)/torch/bin/python -m pytest tests/models/test_torch.py \
 	  tests/models/test_equinox.py "tests/test_pages.py::test_a_page_runs[guides/modules.md]"
+
+# ε is counted by dp-accounting, beside the rest: it wants an older attrs than Flower's tests have.
+test-privacy: $(TESTS)
+	$(BIN)/python -m venv $(VENV)/privacy
+	@$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > "$$(echo $(VENV)/privacy/lib/python*/site-packages)/base.pth"
+	$(VENV)/privacy/bin/python -m pip install --quiet --disable-pip-version-check $(ACCOUNTS)
+	PYTHONPATH=$(CURDIR)/src XLA_FLAGS="$(QUICKLY)" $(VENV)/privacy/bin/python -m pytest tests/rounds/test_account.py \
+	  tests/algorithms/test_private_methods.py
 
 lint: $(TESTS)
 	$(BIN)/ruff check .

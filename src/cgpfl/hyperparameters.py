@@ -39,8 +39,8 @@ def hyper(
 ) -> Any:
     """A dataclass field with a meaning and a range.
 
-    ``kind`` is the type (by default that of ``default``); ``low`` and ``high`` are allowed values,
-    ``above`` is not itself allowed; ``words`` are the strings allowed instead of a number; with
+    ``kind`` is the type (by default that of ``default``); ``low`` and ``high`` are allowed values (infinity only as
+    ``high``), ``above`` is not itself allowed; ``words`` are the strings allowed instead of a number; with
     ``labels`` a sequence of integers (one a client) is allowed too, with ``labels=str`` one of names.
     ``tune`` is the range, on a logarithmic scale, in which a search looks for good values.
     """
@@ -201,6 +201,8 @@ def _must_be_given(field: dataclasses.Field[Any]) -> bool:
 
 def _written(bound: float) -> str:
     """A bound, as people write it: 4,294,967,295, 0.01."""
+    if math.isinf(bound):
+        return "inf"
     return f"{int(bound):,}" if float(bound).is_integer() else f"{bound:g}"
 
 
@@ -342,6 +344,8 @@ def _too_large(value: Any, about: Any) -> bool:
     if about["kind"] is int and type(value) is int:
         return about["high"] is None and abs(value) > LARGEST_WHOLE
     if about["kind"] is float and isinstance(value, int | float):
+        if value == math.inf and about["high"] == math.inf:
+            return False
         return abs(value) >= LARGEST if isinstance(value, int) else not math.isfinite(value)
     return False
 

@@ -3,8 +3,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cgpfl.rounds import Clip, Noise, Quantise, Sparsify
+from cgpfl.algorithms import IFCA, ClientData, Cohort, FedAvg, Seamed, Task
+from cgpfl.engine.simulation import check_start
+from cgpfl.errors import CgpflError
+from cgpfl.rounds import Clip, Noise, Quantise, Sparsify, TopK
 from cgpfl.tree import nbytes
+from helpers import points, quadratic
 
 KEY = jax.random.key(0)
 
@@ -59,3 +63,28 @@ def test_the_largest_numbers_are_sent_and_where_they_are():
     sent = rule.encode(update, KEY)
     assert nbytes(sent) == 2 * (4 + 4)
     np.testing.assert_array_equal(rule.decode(sent, update)[0], [[0.0, -5.0], [2.0, 0.0]])
+
+
+def test_what_was_not_sent_is_sent_later():
+    """Of each two numbers one is sent, the larger with what waits: after two rounds both have arrived."""
+    data = points([[0.0, 0.0]])
+    task = Task(initial={"w": jnp.zeros(2)}, model=quadratic(data), clients=1)
+    one, first = jnp.float32(1), jnp.zeros(1, jnp.int32)
+    own = ClientData(jnp.array([[4.0, 3.0]]), first, first, jnp.int32(1), one, 0 * one)
+    message = {"w": jnp.zeros(2)}
+    method = Seamed(FedAvg(rate=0.5, local_rounds=1), outgoing=(TopK(percent=50),))
+    client = method.init_client(task, KEY)
+    sent, client = method.train(task, message, client, own, KEY)  # moves by (2, 1.5)
+    assert nbytes(sent) == 4 + 4
+    np.testing.assert_allclose(client.residual[0], [0.0, 1.5], rtol=1e-6)
+    server = method.aggregate(message, jax.tree.map(lambda v: v[None], sent), Cohort(jnp.arange(1), jnp.ones(1)), KEY)
+    np.testing.assert_allclose(server["w"], [2.0, 0.0], rtol=1e-6)
+    _, client = method.train(task, message, client, own, KEY)  # (2, 1.5) again, and 1.5 that waits: 3 is the larger
+    np.testing.assert_allclose(client.residual[0], [2.0, 0.0], rtol=1e-6)
+    assert Seamed(FedAvg(), outgoing=(Sparsify(),)).init_client(task, KEY) == ()
+
+
+def test_updates_without_a_form_of_their_own_are_refused():
+    data = points([[0.0, 0.0]])
+    with pytest.raises(CgpflError, match="ifca: outgoing = top-k: its updates have no form before it trains"):
+        check_start([Seamed(IFCA(contexts=2), outgoing=(TopK(),))], data, quadratic(data))

@@ -19,6 +19,7 @@ from jax import Array
 from cgpfl.batch import Batch, model_key
 from cgpfl.contexts.evidence import hashed
 from cgpfl.errors import CgpflError
+from cgpfl.rounds.account import Steps
 from cgpfl.rounds.means import Mean, WeightedMean
 from cgpfl.tree import Tree, matching, merged, partition, paths
 
@@ -150,6 +151,11 @@ class Task:
     frozen: Tree = ()
 
     @property
+    def own(self) -> Task:
+        """The task for what never leaves its client: the same, but without noise where gradients have some."""
+        return self
+
+    @property
     def everybodys(self) -> ClientData:
         """The public samples, for a method that needs them."""
         if self.public is None:
@@ -265,8 +271,8 @@ class Algorithm(Protocol):
 class Method:
     """Base class of the methods here: what most of them share, and hooks beside the contract.
 
-    ``anchor``, ``check``, ``choices``, ``gradients_of``, ``likely_cause``, ``needs_public`` and ``reveals`` are
-    optional: who uses them asks first.
+    ``anchor``, ``check``, ``choices``, ``gradients_of``, ``likely_cause``, ``needs_public``, ``noisy_steps`` and
+    ``reveals`` are optional: who uses them asks first.
     """
 
     name: str = ""
@@ -280,6 +286,8 @@ class Method:
     """Whether the method needs samples that everybody has, ``task.public``."""
     reveals: bool = False
     """Whether an upload is what the client keeps, too: such a method has no secret from its server."""
+    only_means: bool = False
+    """Whether the server uses nothing of a round's uploads but one mean of them all."""
 
     def init_client(self, task: Task, key: Array) -> Any:
         """By default a client keeps nothing."""
@@ -318,6 +326,14 @@ class Method:
 
         ``answers`` is how many uploads the run expects in all: ``rounds`` × clients asked × share answering.
         """
+
+    def noisy_steps(self, rounds: int) -> tuple[Steps, ...] | None:
+        """What a client's uploads of ``rounds`` rounds are made of: gradients by ``task.grad`` or ``proximal_steps``.
+
+        Each minibatch is drawn by the client's data. By default None: they are made of something else, too, and there
+        is no privacy of samples.
+        """
+        return None
 
     def gradients(self) -> float:
         """By default none are counted."""

@@ -40,6 +40,7 @@ from cgpfl.batch import Batch
 from cgpfl.contexts import Evidence, add, cross_fit, match, no_evidence, placed
 from cgpfl.errors import CgpflError
 from cgpfl.hyperparameters import algorithm, hyper
+from cgpfl.rounds.account import Steps
 from cgpfl.tree import Tree, axpy, repeat, size, switch, take, where
 
 REPAIRS = 3
@@ -181,7 +182,7 @@ class CGPFLAuto(Method):
         def local_round(state: tuple[Tree, Tree], batch: Batch) -> tuple[Tree, Tree]:
             omega, theta = state
             omega = task.proximal_steps(omega, omega, batch, 0.0, rate, self.inner_steps)
-            moved = axpy(-self.personal_rate, task.grad(theta, batch), theta)
+            moved = axpy(-self.personal_rate, task.own.grad(theta, batch), theta)
             theta = jax.tree.map(lambda t, w: (1.0 - pull) * t + pull * w, moved, message.model)
             return omega, theta
 
@@ -247,6 +248,12 @@ class CGPFLAuto(Method):
     def gradients(self) -> float:
         """R·(S + 1)."""
         return self.local_rounds * (self.inner_steps + 1)
+
+    def noisy_steps(self, rounds: int) -> tuple[Steps, ...]:
+        """The context copy's steps, in the warm-up on a fold of the samples; the personal model never leaves."""
+        warm = min(self.warmup, rounds)
+        each = (self.local_rounds, self.inner_steps, self.batch_size)
+        return (Steps(warm, *each, self.folds), Steps(rounds - warm, *each))
 
     # Contexts
 

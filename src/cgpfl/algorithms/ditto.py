@@ -19,6 +19,7 @@ from cgpfl.algorithms.moreau import unstable_prox
 from cgpfl.algorithms.steps import Averaging, Descending, pull
 from cgpfl.batch import Batch
 from cgpfl.hyperparameters import algorithm, hyper
+from cgpfl.rounds.account import Steps
 from cgpfl.tree import Tree
 
 
@@ -42,10 +43,14 @@ class Ditto(Averaging, Descending):
         """FedAvg's steps for the upload, proximal steps for the personal model, on the same minibatches."""
 
         def gradient(v: Tree, batch: Batch) -> Tree:
-            return pull(task.grad(v, batch), v, message, self.prox)
+            return pull(task.own.grad(v, batch), v, message, self.prox)
 
         v = self.descend(task, client, data, key, rate=self.personal_rate, gradient=gradient)
         return self.descend(task, message, data, key), v
+
+    def noisy_steps(self, rounds: int) -> tuple[Steps, ...] | None:
+        """FedAvg's; the personal model never leaves."""
+        return self.stepwise(rounds)
 
     def personal(self, task: Task, message: Tree, client: Tree, data: ClientData, key: Array) -> Tree:
         """v_i, not w."""

@@ -15,6 +15,7 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Task
 from cgpfl.algorithms.steps import Averaging, Descending
 from cgpfl.hyperparameters import algorithm
+from cgpfl.rounds.account import Steps
 from cgpfl.tree import Tree
 
 
@@ -34,3 +35,7 @@ class FedAvg(Averaging, Descending):
     ) -> tuple[Tree, tuple[()]]:
         """R steps of SGD from the global model."""
         return self.descend(task, message, data, key), ()
+
+    def noisy_steps(self, rounds: int) -> tuple[Steps, ...] | None:
+        """R minibatches a round."""
+        return self.stepwise(rounds)

@@ -72,6 +72,8 @@ class Groups:
 class GroupedFedAvg(FedAvg):
     """FedAvg inside groups of clients; a subclass says how groups are found, in ``regroup``."""
 
+    only_means = False
+
     most: int = hyper(16, "groups at most", low=1)
     patience: int = hyper(50, "rounds to wait for clients that do not answer, before groups are found", low=0)
 

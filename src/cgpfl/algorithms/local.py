@@ -14,6 +14,7 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.steps import Descending, SGDMethod
 from cgpfl.hyperparameters import algorithm
+from cgpfl.rounds.account import Steps
 from cgpfl.tree import Tree
 
 
@@ -27,6 +28,10 @@ class Unshared(SGDMethod):
 
     def aggregate(self, server: tuple[()], uploads: tuple[()], cohort: Cohort, key: Array) -> tuple[()]:
         """Nothing to aggregate."""
+        return ()
+
+    def noisy_steps(self, rounds: int) -> tuple[Steps, ...]:
+        """Nothing leaves."""
         return ()
 
     def shared(self, message: tuple[()]) -> None:

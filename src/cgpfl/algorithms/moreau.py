@@ -9,6 +9,7 @@ from cgpfl.algorithms.base import ClientData, Method, Task
 from cgpfl.algorithms.steps import over_batches
 from cgpfl.batch import Batch
 from cgpfl.hyperparameters import algorithm, hyper
+from cgpfl.rounds.account import Steps
 from cgpfl.tree import Tree
 
 
@@ -49,6 +50,10 @@ class MoreauMethod(Method):
     def personal(self, task: Task, message: Tree, client: Tree, data: ClientData, key: Array) -> Tree:
         """θ_i, not the shared model."""
         return client
+
+    def noisy_steps(self, rounds: int) -> tuple[Steps, ...] | None:
+        """S on each of R minibatches."""
+        return (Steps(rounds, self.local_rounds, self.inner_steps, self.batch_size),)
 
     def gradients(self) -> float:
         """R·S."""

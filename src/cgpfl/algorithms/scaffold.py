@@ -26,6 +26,7 @@ from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.steps import SGDMethod, sgd
 from cgpfl.batch import Batch
 from cgpfl.hyperparameters import algorithm, hyper
+from cgpfl.rounds.account import Steps
 from cgpfl.tree import Tree, axpy
 
 
@@ -61,6 +62,8 @@ class SCAFFOLD(SGDMethod):
     when = (
         "One global model over unequal clients with many local steps, most of which take part often. Twice the traffic."
     )
+
+    only_means = True
 
     server_rate: float = hyper(1.0, "η_g: rate of the server's step", above=0, tune=(0.3, 1.5))
 
@@ -100,6 +103,10 @@ class SCAFFOLD(SGDMethod):
     def anchor(self, message: Message, upload: Upload) -> Upload:
         """Both parts are differences."""
         return Upload(*jax.tree.map(jnp.zeros_like, tuple(message)))
+
+    def noisy_steps(self, rounds: int) -> tuple[Steps, ...] | None:
+        """FedAvg's: both parts are made of the same gradients."""
+        return (Steps(rounds, self.local_rounds, 1, self.batch_size),)
 
     def personal(self, task: Task, message: Message, client: Tree, data: ClientData, key: Array) -> Tree:
         """The global model."""

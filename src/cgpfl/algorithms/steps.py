@@ -10,8 +10,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
+from cgpfl.algorithms.private import PoissonData
 from cgpfl.batch import Batch, chunk_size, model_key
 from cgpfl.hyperparameters import algorithm, component, hyper
+from cgpfl.rounds.account import Steps
 from cgpfl.rounds.descent import DESCENTS, SGD, Descent
 from cgpfl.rounds.samplers import uniforms
 from cgpfl.tree import Tree, axpy, where
@@ -54,6 +56,12 @@ class Descending(SGDMethod):
             return sgd(task, params, data, key, rate=rate, steps=steps, batch_size=size, gradient=gradient)
         return descend(self.descent, task, params, data, key, rate, steps, size, gradient or task.grad)
 
+    def stepwise(self, rounds: int) -> tuple[Steps, ...] | None:
+        """R minibatches a round, a gradient on each; None where epochs are taken: those draw no minibatches."""
+        if not isinstance(self.descent.epochs, str):
+            return None
+        return (Steps(rounds, self.local_rounds, 1, self.batch_size),)
+
     def gradients_of(self, samples: float) -> float:
         """R, or what the epochs come to; where a method takes other steps, too, those added."""
         more = self.gradients() - self.local_rounds
@@ -62,6 +70,8 @@ class Descending(SGDMethod):
 
 class Averaging:
     """The server's side of FedAvg: one model, the mean of the uploads by sample count."""
+
+    only_means = True
 
     def init_server(self, task: Task, key: Array) -> Tree:
         """The server's state is the model."""
@@ -142,6 +152,8 @@ def over_batches(
     keys = jax.random.split(key, steps)
     if batch_size == 0:
         return jax.lax.fori_loop(0, steps, lambda j, s: step(s, data.batch(keys[j], 0)), state)
+    if isinstance(data, PoissonData):
+        return jax.lax.fori_loop(0, steps, lambda j, s: step(s, data.batch(keys[j], batch_size)), state)
     weight = jnp.ones(batch_size, jnp.float32)
     drawn = jax.vmap(lambda k: data.draw(k, batch_size))(keys)
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
+from cgpfl.algorithms.private import noisy
 from cgpfl.algorithms.steps import full_loss
 from cgpfl.errors import CgpflError
 from cgpfl.hyperparameters import algorithm, component, hyper_parameters, plain
@@ -17,14 +18,18 @@ from cgpfl.rounds import (
     MEANS,
     OUTGOING,
     SAMPLERS,
+    ClientLevel,
     Encoder,
     Known,
     Mean,
     Outgoing,
+    Privacy,
+    SampleLevel,
     Sampler,
     Uniform,
     WeightedMean,
 )
+from cgpfl.rounds.privacy import ALIKE
 from cgpfl.tree import Tree
 
 
@@ -97,6 +102,13 @@ class Heard(NamedTuple):
     losses: Array
 
 
+class Kept(NamedTuple):
+    """The method's private state, and what of a client's updates was not sent yet."""
+
+    client: Any
+    residual: list[Array]
+
+
 @algorithm
 class Seamed(Wrapper):
     """A method under the rules of a round: who is asked, what leaves a client, how uploads become a mean."""
@@ -105,6 +117,8 @@ class Seamed(Wrapper):
     sampler: Sampler = component(Uniform(), "who is asked", SAMPLERS)
     outgoing: tuple[Outgoing, ...] = component((), "what leaves a client", OUTGOING, many=True)
     mean: Mean = component(WeightedMean(), "how uploads become a mean", MEANS)
+    privacy: Privacy = dataclasses.field(default=Privacy(), metadata={"child": True})
+    """What uploads may tell; made from epsilon, delta and clip."""
 
     @property
     def encoder(self) -> Encoder | None:
@@ -125,6 +139,37 @@ class Seamed(Wrapper):
         server = self.method.init_server(task, key)
         return Heard(server, jnp.full(task.clients, jnp.inf)) if self.sampler.by_loss else server
 
+    @property
+    def keeps(self) -> bool:
+        """Whether clients keep what was not sent."""
+        return self.encoder is not None and self.encoder.feedback
+
+    def init_client(self, task: Task, key: Array) -> Any:
+        """The method's, and nothing that was not sent yet."""
+        client = self.method.init_client(task, key)
+        return Kept(client, self._nothing_left(task, key)) if self.keeps else client
+
+    def _nothing_left(self, task: Task, key: Array) -> list[Array]:
+        """Zeros in the form of an update."""
+
+        def anchors(task: Task, key: Array) -> Any:
+            message = self.method.send(self.method.init_server(task, key), jnp.int32(0))
+            return jax.tree.leaves(self.method.anchor(message, None))
+
+        try:
+            form = jax.eval_shape(anchors, task, key)
+        except AttributeError:
+            name = getattr(self.method, "name", "") or type(self.method).__name__
+            rule = self.outgoing[-1].name
+            raise CgpflError(
+                f"{name}: outgoing = {rule}: its updates have no form before it trains; take sparsify"
+            ) from None
+        return [jnp.zeros(v.shape, v.dtype) for v in form]
+
+    def personal(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> Tree:
+        """The method's."""
+        return self.method.personal(task, message, client.client if self.keeps else client, data, key)
+
     def inner(self, server: Any) -> Any:
         """The method's own server."""
         return server.server if self.sampler.by_loss else server
@@ -139,22 +184,37 @@ class Seamed(Wrapper):
 
     def train(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> tuple[Any, Any]:
         """The method's, and then the rules for what leaves."""
-        upload, new = self.method.train(task, message, client, data, key)
+        level, seen = self.privacy, (task, data)
+        if isinstance(level, SampleLevel) and level.steps:  # else nothing leaves, and nothing is to be protected
+            seen = noisy(task, data, level.clip, level.noise(data.count), level.steps[0].batch_size)
+        left = client.residual if self.keeps else []
+        client = client.client if self.keeps else client
+        upload, new = self.method.train(seen[0], message, client, seen[1], key)
+        if is_private(self):
+            self._must_be_update(message, upload)
         encoded: Any = ()
-        if self.outgoing:
+        if self.outgoing or isinstance(level, ClientLevel):
             moving, anchors = self._updates(message, upload)
             update = [v - a for v, a in zip(moving, anchors, strict=True)]
-            keys = jax.random.split(jax.random.fold_in(key, STREAM), len(self.outgoing))
-            for rule, own in zip(self.outgoing, keys, strict=True):
+            if self.keeps:
+                update = [v + r for v, r in zip(update, left, strict=True)]
+            keys = jax.random.split(jax.random.fold_in(key, STREAM), max(len(self.outgoing), 1))
+            for rule, own in zip(self.outgoing, keys, strict=False):
                 if not isinstance(rule, Encoder):
                     update = rule.change(update, own)
+            if isinstance(level, ClientLevel):  # the last before the wire: what is done to it then costs nothing
+                update = level.change(update, jax.random.fold_in(key, NOISE))
             if self.encoder is not None:
                 encoded = self.encoder.encode(update, keys[-1])
+                if self.keeps:
+                    sent = self.encoder.decode(encoded, update)
+                    left = [v - s for v, s in zip(update, sent, strict=True)]
             whole = [a + d for a, d in zip(anchors, update, strict=True)]
             upload = self._with(message, upload, whole if self.encoder is None else [jnp.zeros(0)] * len(update))
+        kept = Kept(new, left) if self.keeps else new
         if self.encoder is None and not self.sampler.by_loss:
-            return upload, new
-        return Sent(upload, encoded, self._loss(task, message, client, data, key)), new
+            return upload, kept
+        return Sent(upload, encoded, self._loss(task, message, client, data, key)), kept
 
     def _loss(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> Any:
         """f_i of the shared model, or of the personal one where there is none; nothing if nobody asks."""
@@ -171,6 +231,8 @@ class Seamed(Wrapper):
             uploads = sent.upload
         if self.encoder is not None:
             uploads = jax.vmap(lambda i, one: self._decoded(own, i, one))(cohort.ids, sent)
+        if is_private(self):  # how many samples a client has is not told
+            cohort = cohort._replace(weights=ALIKE * (cohort.weights > 0).astype(cohort.weights.dtype))
         new = self.method.aggregate(own, uploads, cohort._replace(rule=self.mean), key)
         if not self.sampler.by_loss:
             return new
@@ -197,6 +259,15 @@ class Seamed(Wrapper):
         form: Any = structure
         return leaves, form.flatten_up_to(anchor), structure
 
+    def _must_be_update(self, message: Any, upload: Any) -> None:
+        """Refuse uploads of which a part is no update: a choice, a count. Noise does not cover it."""
+        leaves, anchors, _ = self._anchored(message, upload)
+        if any(a is None and v.size for v, a in zip(leaves, anchors, strict=True)):
+            name = getattr(self.method, "name", "") or type(self.method).__name__
+            raise CgpflError(
+                f"{name}: privacy: its uploads say more than updates (a choice, a count); take another method"
+            )
+
     def _updates(self, message: Any, upload: Any) -> tuple[list[Any], list[Any]]:
         """The leaves that are updates, and what they moved away from."""
         leaves, anchors, _ = self._anchored(message, upload)
@@ -211,8 +282,13 @@ class Seamed(Wrapper):
         return jax.tree.unflatten(structure, new)
 
 
-STREAM = 0x5EA
-"""Folded into a client's key for what leaves it: other draws than its training's."""
+STREAM, NOISE = 0x5EA, 0xD1FF
+"""Folded into a client's key for what leaves it, and for its noise: other draws than its training's."""
+
+
+def is_private(method: Any) -> bool:
+    """Whether a method's uploads are protected: then neither counts nor metrics leave a client."""
+    return isinstance(method, Seamed) and type(method.privacy) is not Privacy
 
 
 def seamed(method: Any, rules: dict[str, Any]) -> Any:
@@ -232,7 +308,7 @@ def inner_of(method: Any, server: Any) -> Any:
 
 def rules_in(values: dict[str, Any], where: str) -> dict[str, Any]:
     """The rules of a round among the values of a configuration."""
-    fields = {name: field for name, field in hyper_parameters(Seamed).items() if name != "method"}
+    fields = {name: field for name, field in hyper_parameters(Seamed).items() if name not in ("method", "privacy")}
     return {name: plain(values[name], field, f"{where}: {name}") for name, field in fields.items() if name in values}
 
 

@@ -39,6 +39,11 @@ SETTINGS: dict[str, tuple[type, str]] = {
     "sampler": (str, "who is asked in a round"),
     "outgoing": (str, "what becomes of an update before it leaves"),
     "mean": (str, "how uploads become a mean"),
+    "epsilon": (float, "ε: how much a run's uploads may tell; inf = anything"),
+    "delta": (float, "δ: chance that ε does not hold"),
+    "privacy": (str, "whose: a client's, or each of its samples'"),
+    "clip": (float, "for privacy: largest norm of an upload, or of a sample's gradient"),
+    "trusted": (str, "who may see an upload with too little noise"),
 }
 SEVERAL = {"metrics": "as a,b", "outgoing": "as a,b", "devices": "a number, or all"}
 """What is said of an option beside its meaning; those "as a,b" are lists."""

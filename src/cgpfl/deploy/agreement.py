@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +67,19 @@ class Agreement:
     def seed(self) -> int:
         return int(self.values.get("seed", 0))
 
-    def method(self, label: str) -> Any:
+    def method(self, label: str, samples: int = 1) -> Any:
+        """The method as a client with so many training samples has it."""
+        from cgpfl.engine.privacy import protected_for
+        from cgpfl.engine.settings import Settings
+
+        known = {f.name for f in fields(Settings)}
+        own = {name: value for name, value in self.values.items() if name in known}
+        settings = from_values(Settings, own, str(self.where))
         for m in self.values.get("method", []):
-            settings = {k: v for k, v in m.items() if k not in ("name", "label")}
+            chosen = {k: v for k, v in m.items() if k not in ("name", "label")}
             if label in (m.get("label"), m.get("name")):
-                return seamed(get_method(m["name"], settings), rules_in(self.values, str(self.where)))
+                found = seamed(get_method(m["name"], chosen), rules_in(self.values, str(self.where)))
+                return protected_for(found, settings, self.deploy.clients, [samples])
         raise CgpflError(f"{self.where}: has no method {label!r}")
 
     @property
@@ -186,9 +195,24 @@ def check_fits(experiment: Any, deploy: Deployment, where: str) -> None:
         )
     if deploy.largest not in ("auto", 0.0) and any(isinstance(rule, Encoder) for rule in experiment.outgoing):
         raise CgpflError(f"{where}: deploy: largest: cannot be measured of quantised or sparse uploads")
+    if not math.isinf(experiment.epsilon):
+        check_private(experiment, deploy, where)
     for label, method in experiment.methods().items():
         if getattr(method, "needs_public", False):
             raise CgpflError(f"{where}: {label}: needs samples that everybody has, which nodes have not")
         if hasattr(method, "check"):
             asked = max(1, round(experiment.participation * deploy.clients))
             method.check(deploy.clients, experiment.rounds * asked, experiment.rounds)
+
+
+def check_private(experiment: Any, deploy: Deployment, where: str) -> None:
+    """What would tell more of nodes than their ε says."""
+    if deploy.form == ASKED:
+        raise CgpflError(f"{where}: epsilon: nodes' statistics have no noise; say shape and classes in [deploy]")
+    asked = max(1, round(experiment.participation * deploy.clients))
+    if experiment.trusted == "server" and deploy.minimum < asked:
+        raise CgpflError(f"{where}: trusted = server: needs everybody's noise; set deploy.minimum = {asked}")
+    for label, method in experiment.methods().items():
+        steps = method.noisy_steps(1) if experiment.privacy == "sample" and hasattr(method, "noisy_steps") else None
+        if any(part.folds > 1 for part in steps or ()):
+            raise CgpflError(f"{where}: {label}: privacy = sample: nodes that do not answer make its warm-up longer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,8 @@ def compare(app: Path, out: Path) -> str:
         agreed = settled(agreed)
         if to_toml(config_of(out).get(FORM, {})) != to_toml(agreed.given or {}):
             raise CgpflError(f"run {out}: nodes agreed on another form than their data gives here")
+    if not math.isinf(float(agreed.values.get("epsilon", math.inf))):
+        raise CgpflError("check: nodes' noise is their own, and they tell no scores: nothing can be compared")
     experiment, data, model = from_dict(agreed.values, str(agreed.where)), together(agreed), agreed.model()
     metrics = pd.read_parquet(out / "metrics.parquet")
     worst = 0.0

@@ -49,9 +49,9 @@ def make_node(
     agreed: Agreement, label: str, client: int, data: Path, place: Path, about: dict[str, Any] | None = None
 ) -> Node:
     """The node of a client with its own data; ``about`` is kept beside its states in ``place``."""
-    method, model = agreed.method(label), agreed.model()
+    model, own = agreed.model(), _loaded(data, agreed)
+    method = agreed.method(label, int(own.train.counts[0]))
     metrics = measured(agreed.values.get("metrics", DEFAULT), model.objective)
-    own = _loaded(data, agreed)
     return Node(method, model, own, client, agreed.deploy.clients, agreed.seed, place, metrics, about or {})
 
 

@@ -21,6 +21,7 @@ from cgpfl.engine.flower.link import Link
 from cgpfl.engine.flower.orders import called, cleaned
 from cgpfl.engine.flower.rules import RoundOutcome, Rules, ServerState
 from cgpfl.engine.flower.server import Coordinator
+from cgpfl.engine.privacy import protected_for
 from cgpfl.engine.round import State
 from cgpfl.errors import CgpflError
 from cgpfl.experiment import events as stream
@@ -81,7 +82,7 @@ def _run_all(agreed: Agreement, grid: Any, folder: RunFolder, events: Events, ke
     sign = orders_of(keys, agreed.deploy.orders, str(agreed.where))
     member, ledger = membership(grid, keys), Ledger(out)
     events.tell("waiting", clients=agreed.deploy.clients)
-    for label, method in experiment.methods().items():
+    for label, method in _methods(agreed, experiment).items():
         if folder.method(label).exists():  # before anything is written
             check_same(
                 folder.method(label).path, folder.method(label).facts()["run"], _made(agreed, experiment, method)
@@ -150,6 +151,12 @@ def check(agreed: Agreement) -> Experiment:
     return experiment
 
 
+def _methods(agreed: Agreement, experiment: Experiment) -> dict[str, Any]:
+    """The methods, as far as privacy is known without the nodes' counts: each adds the noise that its own needs."""
+    ready = experiment.methods().items()
+    return {label: protected_for(method, experiment, agreed.deploy.clients, [1]) for label, method in ready}
+
+
 def _run(
     agreed: Agreement,
     experiment: Experiment,
@@ -161,7 +168,7 @@ def _run(
     ledger: Ledger,
     counted: dict[int, tuple[int, int]],
 ) -> Result:
-    deploy, method = agreed.deploy, experiment.methods()[label]
+    deploy, method = agreed.deploy, _methods(agreed, experiment)[label]
     engine = experiment.engine()
     server = Coordinator(
         method,
@@ -209,6 +216,7 @@ def _run(
     def note(happened: RoundOutcome, round_: int) -> None:
         if happened.record is not None:
             records.add([round_], {k: v[None] for k, v in happened.record.items()})
+        if happened.record is not None and np.isfinite(happened.record["correct"]).any():  # private nodes tell nothing
             teller.runs = [(method, RemoteData.of(agreed, happened.state))]
             teller.evaluated([records], [round_], time.perf_counter() - began)
         for client, why in happened.refused.items():

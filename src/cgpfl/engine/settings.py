@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,9 @@ PLACE = ("devices", "store")
 SEAMS = ("sampler", "outgoing", "mean")
 """Settings that are rules of a round: they go around every method (see :class:`~cgpfl.algorithms.wrapper.Seamed`)."""
 NAMES = tuple(dict.fromkeys(name for names in LOSSES.values() for name in names))
-UNSAID: dict[str, Any] = {"patience": 0, "precision": "default", "metrics": list(DEFAULT)}
+PRIVACY: dict[str, Any] = {"epsilon": math.inf, "delta": 1e-5, "privacy": "client", "clip": 1.0, "trusted": "nobody"}
+"""Settings of privacy, as they are where nothing is said."""
+UNSAID: dict[str, Any] = {"patience": 0, "precision": "default", "metrics": list(DEFAULT)} | PRIVACY
 """Settings that a fingerprint leaves out at these values: runs made before there was a choice stay the same."""
 
 
@@ -43,6 +46,11 @@ class Settings:
     sampler: Sampler = component(Uniform(), "who is asked in a round", SAMPLERS)  # noqa: RUF009
     outgoing: tuple[Outgoing, ...] = component((), "what becomes of an update before it leaves", OUTGOING, many=True)
     mean: Mean = component(WeightedMean(), "how uploads become a mean", MEANS)  # noqa: RUF009
+    epsilon: float = hyper(math.inf, "ε: how much a run's uploads may tell; inf = anything", above=0, high=math.inf)
+    delta: float = hyper(1e-5, "δ: chance that ε does not hold", above=0, high=0.1)
+    privacy: str = hyper("client", "whose: a client's, or each of its samples'", words=("client", "sample"))
+    clip: float = hyper(1.0, "for privacy: largest norm of an upload, or of a sample's gradient", above=0)
+    trusted: str = hyper("nobody", "who may see an upload with too little noise", words=("nobody", "server"))
 
     @property
     def every(self) -> int:

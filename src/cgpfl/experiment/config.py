@@ -14,7 +14,7 @@ from cgpfl.algorithms import METHODS, get_method
 from cgpfl.algorithms.wrapper import seamed, unseamed
 from cgpfl.data import SOURCES, FederatedData, Reading, make_data
 from cgpfl.data.sources import is_file
-from cgpfl.engine.settings import SEAMS, Settings
+from cgpfl.engine.settings import PRIVACY, SEAMS, Settings
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.given import (
     PER_SEED,
@@ -177,7 +177,7 @@ class Experiment(Settings):
         rules = Settings(**{name: getattr(self, name) for name in SEAMS})
         values |= {name: value for name, value in parameters(rules).items() if name in self.seams()}
         values |= {"frozen": model.frozen}  # its own, too, where it has some
-        unsaid = {"loss": "auto", "frozen": ""}
+        unsaid = {"loss": "auto", "frozen": "", **PRIVACY}
         values = {name: value for name, value in values.items() if unsaid.get(name) != value}
         made = isinstance(getattr(model, "of", model), Functions)
         own = self.model.settings if made else parameters(model.settings())

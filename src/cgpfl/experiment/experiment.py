@@ -69,7 +69,7 @@ def build(experiment: Experiment, seeds: Sequence[int] = ()) -> Problem:
     if experiment.patience and first.validation is None:
         raise CgpflError("patience: needs validation samples; set data.validation, for instance to 0.2")
     model = experiment.make_model(first)
-    ready = {label: checked(method, first, experiment) for label, method in methods.items()}
+    ready = {label: checked(method, first, experiment, federations) for label, method in methods.items()}
     check_start(ready.values(), first, model)
     return Problem(experiment, federations, model, ready)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,8 @@ def pull(prox: Any) -> float:
 def scores(correct: np.ndarray, n: np.ndarray) -> dict[str, float]:
     """Accuracies of N clients, ``correct [N]`` of ``n [N]`` (see :func:`~cgpfl.metrics.reduced`)."""
     known = np.isfinite(correct)
+    if not known.any():  # nobody has told: nodes whose uploads are private
+        return dict.fromkeys(reduced(np.zeros(1), 0.0), math.nan)
     correct, n = np.asarray(correct, float)[known], n[known]
     return reduced(correct / n, correct.sum() / n.sum())
 

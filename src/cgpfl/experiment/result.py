@@ -24,6 +24,8 @@ from cgpfl.models import to_state_dict
 from cgpfl.objectives import Classification
 from cgpfl.report.choice import Choice, measured
 from cgpfl.report.columns import run_table
+from cgpfl.rounds import Privacy
+from cgpfl.rounds.privacy import described
 
 if TYPE_CHECKING:
     from cgpfl.experiment.saved import Saved
@@ -169,6 +171,14 @@ class Result:
         return float("nan") if self.scores is None else self.scores["pooled"]
 
     @cached_property
+    def privacy(self) -> dict[str, Any] | None:
+        """What its uploads cost in privacy: ε, δ, clip, noise, and the parts; None: there is no bound."""
+        level = getattr(self.method, "privacy", None)
+        if not isinstance(level, Privacy):
+            return None
+        return level.spent(self.method, self.data.train.counts.tolist())
+
+    @cached_property
     def cost(self) -> Cost:
         """Bytes and gradients of a round."""
         return Cost.of(self.simulation)
@@ -212,6 +222,7 @@ class Result:
         """The method's entry in ``summary.json``."""
         contexts, measured = self.contexts, self.metrics
         more = {m.name: measured[m.name] for m in self.records.metrics() if m.name in measured}
+        private = [] if self.privacy is None else [described(self.privacy)]
         found: dict[str, Any] | None = None
         if contexts is not None:
             found = {"k": contexts.k, "ari": contexts.ari, "assignment": contexts.assignment.tolist()}
@@ -221,11 +232,12 @@ class Result:
             "shared_accuracy": self.shared_scores,
             **({"metrics": more} if more else {}),
             "contexts": found,
+            **({} if self.privacy is None else {"privacy": self.privacy}),
             "rounds": self.rounds,
             "diverged": self.diverged,
             **self.cost.after(self.rounds, int(self.state.answers)),
             "seconds": round(self.seconds, 3),
-            "notes": [*self.records.undefined(), *([] if contexts is None else contexts.edges())],
+            "notes": [*private, *self.records.undefined(), *([] if contexts is None else contexts.edges())],
         }
 
     def outcome(self) -> Outcome:

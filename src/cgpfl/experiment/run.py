@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from cgpfl.algorithms.wrapper import seamed, unseamed
 from cgpfl.data import FederatedData
 from cgpfl.engine import Drive, Settings, engine_for
 from cgpfl.engine.drive import Stopped
+from cgpfl.engine.privacy import protected
 from cgpfl.engine.problem import cohort_size
 from cgpfl.engine.settings import SEAMS
 from cgpfl.errors import CgpflError
@@ -52,9 +53,15 @@ class Interrupted(Stopped):
         self.result = result
 
 
-def checked(method: Any, data: FederatedData, settings: Settings) -> Any:
-    """``method``, under the rules of its rounds, with its hyper-parameters checked by themselves and here."""
+def checked(
+    method: Any, data: FederatedData, settings: Settings, federations: Mapping[int, FederatedData] | None = None
+) -> Any:
+    """``method``, under the rules of its rounds, with its hyper-parameters checked by themselves and here.
+
+    ``federations``: of each seed, where it is for several.
+    """
     prepared = seamed(a_method(method), settings.seams())
+    prepared = protected(prepared, settings, {settings.seed: data} if federations is None else federations)
     if getattr(prepared, "needs_public", False) and data.public is None:
         name = getattr(prepared, "name", type(prepared).__name__)
         raise CgpflError(f"{name}: needs samples that everybody has; set data.public, for instance to 0.1")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from cgpfl.rounds.descent import DESCENTS, SGD, Adam, Descent, Momentum, Optax
 from cgpfl.rounds.means import MEANS, Mean, WeightedMean
-from cgpfl.rounds.outgoing import OUTGOING, Clip, Encoder, Noise, Outgoing, Quantise, Sparsify
+from cgpfl.rounds.outgoing import OUTGOING, Clip, Encoder, Noise, Outgoing, Quantise, Sparsify, TopK
+from cgpfl.rounds.privacy import ClientLevel, Privacy, SampleLevel
 from cgpfl.rounds.samplers import SAMPLERS, ByLoss, BySize, Known, RoundRobin, Sampler, Uniform
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Adam",
     "ByLoss",
     "BySize",
+    "ClientLevel",
     "Clip",
     "Descent",
     "Encoder",
@@ -29,10 +31,13 @@ __all__ = [
     "Noise",
     "Optax",
     "Outgoing",
+    "Privacy",
     "Quantise",
     "RoundRobin",
+    "SampleLevel",
     "Sampler",
     "Sparsify",
+    "TopK",
     "Uniform",
     "WeightedMean",
 ]

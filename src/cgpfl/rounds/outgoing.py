@@ -34,6 +34,9 @@ class Outgoing:
 class Encoder(Outgoing):
     """A rule that gives an update another form for the wire. A subclass writes ``encode`` and ``decode``."""
 
+    feedback = False
+    """Whether what was not sent is kept by the client, and added to its next update."""
+
     def encode(self, update: Tree, key: Array) -> Any:
         """What is sent."""
         raise TypeError(f"{type(self).__name__} defines no encode")
@@ -159,6 +162,19 @@ class Sparsify(Encoder):
         return jax.tree.map(leaf, like, sent)
 
 
+@algorithm
+class TopK(Sparsify):
+    """As sparsify, with error feedback: what was not sent waits on the client for its turn.
+
+    Stich, Cordonnier, Jaggi: Sparsified SGD with Memory. NeurIPS 2018.
+    """
+
+    name = "top-k"
+    feedback = True
+
+
 OUTGOING = Registry(
-    "outgoing rule", {"clip": Clip(), "noise": Noise(), "quantise": Quantise(), "sparsify": Sparsify()}, Outgoing
+    "outgoing rule",
+    {"clip": Clip(), "noise": Noise(), "quantise": Quantise(), "sparsify": Sparsify(), "top-k": TopK()},
+    Outgoing,
 )

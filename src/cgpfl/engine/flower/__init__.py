@@ -4,6 +4,7 @@
     seal       orders that a node can tell are the server's
     wire       trees as named arrays, and what is refused
     private    a client's state on its node's disk
+    noise      a node's own randomness, where its uploads are private
     node       what a node does when it is asked
     checks     an answer, and whether it can be one
     bounds     what is too far from everybody else's

@@ -12,9 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from cgpfl.algorithms.wrapper import is_private
 from cgpfl.data import FederatedData
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.evaluate import evaluate_message
+from cgpfl.engine.flower.noise import OwnKeys
 from cgpfl.engine.flower.orders import Order, RefusedError, Reply
 from cgpfl.engine.flower.private import Private
 from cgpfl.engine.flower.wire import pack, unpack
@@ -99,14 +101,15 @@ class Node:
         state, anew = self._state(private, order.base)
         metrics: dict[str, float | list[float]] = {}
         upload: dict[str, np.ndarray] = {}
-        if order.evaluate >= 0:
+        if order.evaluate >= 0 and not is_private(self.method):
             metrics = self._evaluate(heard, state, order.evaluate)
         if order.train >= 0:
-            upload = self._train(private, heard, state, order)
+            upload = self._train(private, heard, state, order, message)
         if order.evaluate >= 0 or order.train >= 0:
             ended = order.evaluate + 1 if order.evaluate >= 0 else order.train
             private.keep(message, ended, order.base, {**self.about, "client": self.client})
-        return Reply(self.client, self.samples, self.tests, anew, metrics, upload)
+        counts = (1, 1) if is_private(self.method) else (self.samples, self.tests)  # how many it has is not told
+        return Reply(self.client, *counts, anew, metrics, upload)
 
     def personal(self, token: str, message: Mapping[str, np.ndarray], round_: int, base: int) -> tuple[Any, Any]:
         """The client's model after ``round_`` rounds of the run ``token``, from what is kept: its own, the shared."""
@@ -137,10 +140,15 @@ class Node:
         flat = {name: np.concatenate([np.ravel(v) for v in leaves]) for name, leaves in sums.items()}
         return {name: np.asarray(value, float).tolist() for name, value in (found | flat).items()}
 
-    def _train(self, private: Private, message: Any, state: Any, order: Order) -> dict[str, np.ndarray]:
+    def _train(
+        self, private: Private, message: Any, state: Any, order: Order, asked: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
         arrays, keys = self._arrays, client_keys(round_keys(self._keys, order.train), jnp.int32(self.client))
         view = arrays.view(arrays.train.rows[0], arrays.train.counts[0])
-        upload, new = _TRAIN(self.method, self._task, message, state, view, keys.train)
+        key = keys.train
+        if is_private(self.method):
+            key = OwnKeys(private.folder, self.method.privacy.times).key(order, asked, key)
+        upload, new = _TRAIN(self.method, self._task, message, state, view, key)
         if not bool(all_finite((upload, new))):
             raise RefusedError(f"round {order.train + 1}: training gave NaN or infinity")
         private.save(order.train + 1, new, order.base)

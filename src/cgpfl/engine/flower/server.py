@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cgpfl.algorithms import Cohort
-from cgpfl.algorithms.wrapper import inner_of, sampler_of
+from cgpfl.algorithms.wrapper import inner_of, is_private, sampler_of
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.drive import Traffic
 from cgpfl.engine.evaluate import evaluate_message, over_clients, pooled
@@ -130,8 +130,8 @@ class Coordinator:
         return Traffic(nbytes(self.message_like), nbytes(self.upload_like), float(self.method.gradients()))
 
     def due(self, t: int) -> bool:
-        """Whether round ``t`` (from 0) is evaluated."""
-        return t >= 0 and ((t + 1) % self.eval_every == 0 or t + 1 == self.rounds)
+        """Whether round ``t`` (from 0) is evaluated by nodes; where uploads are private they tell no scores."""
+        return not is_private(self.method) and t >= 0 and ((t + 1) % self.eval_every == 0 or t + 1 == self.rounds)
 
     def step(self, state: ServerState, nodes: Nodes) -> RoundOutcome:
         """One round, and the evaluation of the one before where that is due."""
@@ -148,6 +148,8 @@ class Coordinator:
 
     def evaluate(self, state: ServerState, nodes: Nodes) -> RoundOutcome:
         """The evaluation of the last round; who does not answer is asked again."""
+        if is_private(self.method):
+            return RoundOutcome(state, self._record(state, {}), (), {})
         good: dict[int, Answer] = {}
         refused: dict[int, str] = {}
         for _ in range(self.rules.repeats + 1):

@@ -1,0 +1,91 @@
+"""Privacy from an ε: the noise that a run's uploads need, for a method and the clients it is for."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cgpfl.algorithms.wrapper import Seamed, unseamed
+from cgpfl.data import FederatedData
+from cgpfl.engine.problem import cohort_size, keys_of, round_keys
+from cgpfl.engine.settings import Settings
+from cgpfl.errors import CgpflError
+from cgpfl.rounds import ClientLevel, Known, Privacy, SampleLevel, Sampler, WeightedMean
+from cgpfl.rounds.account import coarse, noise_of_steps, noise_of_uploads
+
+
+def protected(method: Any, settings: Settings, federations: Mapping[int, FederatedData]) -> Any:
+    """``method`` with the noise that ε needs, for the federations of these seeds; itself where ε is infinite."""
+    if math.isinf(settings.epsilon):
+        return method
+    samples = sorted({int(n) for data in federations.values() for n in data.train.counts})
+    return protected_for(method, settings, next(iter(federations.values())).clients, samples, tuple(federations))
+
+
+def protected_for(
+    method: Any, settings: Settings, clients: int, samples: Sequence[int], seeds: Sequence[int] = ()
+) -> Any:
+    """The same of N ``clients`` that have so many ``samples``; a node knows its own alone, a server none."""
+    if math.isinf(settings.epsilon):
+        return method
+    if math.isinf(settings.epsilon):
+        return method
+    own, name = unseamed(method), getattr(method, "name", "") or type(method).__name__
+    if settings.sampler.by_size or settings.sampler.by_loss:
+        raise CgpflError(f"sampler = {settings.sampler.name}: looks at counts or losses, which privacy keeps back")
+    asked = (settings.rounds, clients, settings.participation)
+    times = max(most_often(settings.sampler, seed, *asked) for seed in seeds or (settings.seed,))
+    make = _client_level if settings.privacy == "client" else _sample_level
+    level = make(own, str(name), settings, clients, times, samples)
+    whole = method if isinstance(method, Seamed) else Seamed(method)
+    return dataclasses.replace(whole, privacy=level)
+
+
+def _client_level(
+    own: Any, name: str, settings: Settings, clients: int, times: int, samples: Sequence[int]
+) -> ClientLevel:
+    together = 1
+    if settings.trusted == "server":
+        if not getattr(own, "only_means", False) and getattr(own, "noisy_steps", lambda rounds: None)(1) != ():
+            raise CgpflError(f"{name}: trusted = server: it looks at single uploads; set trusted = nobody")
+        if settings.dropout > 0 or type(settings.mean) is not WeightedMean:
+            raise CgpflError("trusted = server: needs everybody's noise in a mean; set dropout = 0 and mean = weighted")
+        together = cohort_size(settings.participation, clients)
+    noise = noise_of_uploads(settings.epsilon, settings.delta, times)
+    return ClientLevel(settings.clip, noise, settings.delta, times, together)
+
+
+def _sample_level(own: Any, name: str, settings: Settings, clients: int, times: int, samples: Sequence[int]) -> Privacy:
+    steps = own.noisy_steps(times) if hasattr(own, "noisy_steps") else None
+    if steps is None:
+        raise CgpflError(f"{name}: privacy = sample: its uploads are made of more than minibatches' gradients")
+    if any(part.folds > 1 for part in steps) and (settings.dropout > 0 or times < settings.rounds):
+        raise CgpflError(f"{name}: privacy = sample: needs everybody in every round of its warm-up")
+    counts = sorted({coarse(n) for n in samples})
+    noises = (
+        [noise_of_steps(settings.epsilon, settings.delta, steps, n) for n in counts] if steps else [0.0] * len(counts)
+    )
+    return SampleLevel(settings.clip, settings.delta, tuple(counts), tuple(noises), steps)
+
+
+@cache
+def most_often(sampler: Sampler, seed: int, rounds: int, clients: int, participation: float) -> int:
+    """In how many rounds the client that is asked most often is asked: it follows from the seed."""
+    cohort = cohort_size(participation, clients)
+    if cohort == clients:
+        return rounds
+    ids, nothing = jnp.arange(clients), jnp.zeros(clients)
+    known, keys = Known(ids, nothing, nothing), keys_of(seed)
+
+    @jax.jit
+    def asked(t: jax.Array) -> jax.Array:
+        return jnp.zeros(clients, jnp.int32).at[sampler.draw(round_keys(keys, t).cohort, t, known, cohort)].add(1)
+
+    return int(np.asarray(jax.lax.map(asked, jnp.arange(rounds))).sum(axis=0).max())

@@ -1,0 +1,153 @@
+"""What is done to a client's uploads, or its gradients, so that they tell little: clipped, and noise added.
+
+The noise is a multiple of the clip, so nothing else has to be known to count its ε (:mod:`cgpfl.rounds.account`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from cgpfl.hyperparameters import algorithm, hyper
+from cgpfl.rounds.account import Steps, of_steps, of_uploads
+from cgpfl.rounds.outgoing import Clip, Noise
+from cgpfl.tree import Tree
+
+ALIKE = 1 << 20
+"""The weight of everybody, where counts are not told."""
+
+
+@algorithm
+class Privacy:
+    """None: uploads leave as they are."""
+
+    name = "none"
+
+    def spent(self, method: Any, samples: Sequence[int]) -> dict[str, Any] | None:
+        """What a run of ``method`` cost, on clients with ``samples [N]``; None: there is no bound."""
+        return None
+
+
+@algorithm
+class ClientLevel(Privacy):
+    """An upload hardly tells whether it is the client's, or of nothing: all of it is clipped together, and noised.
+
+    ``times``: uploads of a client, at most. ``together``: how many clients' noises must add up; 1: each one's alone is
+    enough, against the server, too.
+    """
+
+    name = "client"
+
+    clip: float = hyper(1.0, "largest norm of an upload, all its parts together", above=0)
+    noise: float = hyper(1.0, "standard deviation of the noise, as a multiple of the clip", low=0)
+    delta: float = hyper(1e-5, "δ", above=0, high=1)
+    times: int = hyper(1, "uploads of a client, at most", low=1)
+    together: int = hyper(1, "clients whose noise adds up", low=1)
+
+    def change(self, update: Tree, key: Array) -> Tree:
+        """As it leaves: z·C in all, of which each client adds its part."""
+        clipped = Clip(norm=self.clip).change(update, key)
+        scale = self.noise * self.clip / math.sqrt(self.together)
+        return Noise(scale=scale).change(clipped, key)
+
+    def spent(self, method: Any, samples: Sequence[int]) -> dict[str, Any]:
+        """ε of all uploads, and of those of a warm-up, by which contexts are found."""
+        sends = getattr(method, "noisy_steps", lambda rounds: None)(1) != ()
+        times = self.times if sends else 0
+        warm = min(int(getattr(method, "warmup", 0)), times)
+        noise, delta = float(self.noise), float(self.delta)
+        parts = {"warm-up (evidence of contexts)": warm, "later rounds" if warm else "uploads": times - warm}
+        return {
+            "level": self.name,
+            "against": "the server" if self.together == 1 else "who sees models",
+            "epsilon": of_uploads(noise, delta, times),
+            "epsilon_replaced": of_uploads(noise / 2, delta, times),
+            "delta": delta,
+            "clip": float(self.clip),
+            "noise": noise,
+            "uploads": times,
+            "together": self.together,
+            "parts": {name: of_uploads(noise, delta, part) for name, part in parts.items() if part},
+        }
+
+
+@algorithm
+class SampleLevel(Privacy):
+    """An upload hardly tells whether a sample was there: each sample's gradient is clipped, their sum noised.
+
+    A client with at least ``counts[j]`` samples, and fewer than the next, has ``noises[j]``. ``steps`` are those that
+    uploads are made of; none: nothing leaves.
+    """
+
+    name = "sample"
+
+    clip: float = hyper(1.0, "largest norm of a sample's gradient", above=0)
+    delta: float = hyper(1e-5, "δ", above=0, high=1)
+    counts: tuple[int, ...] = dataclasses.field(default=(1,))
+    noises: tuple[float, ...] = dataclasses.field(default=(1.0,), metadata={"child": True})
+    steps: tuple[Steps, ...] = dataclasses.field(default=())
+
+    @property
+    def times(self) -> int:
+        """Uploads of a client, at most."""
+        return sum(part.rounds for part in self.steps)
+
+    def noise(self, samples: Array) -> Array:
+        """That of a client with so many samples, as a multiple of the clip."""
+        at = jnp.searchsorted(jnp.asarray(self.counts), samples, side="right") - 1
+        return jnp.asarray(self.noises, jnp.float32)[jnp.maximum(at, 0)]
+
+    def spent(self, method: Any, samples: Sequence[int]) -> dict[str, Any]:
+        """ε of every client, the largest, and that of each part of the run alone for the client that it is for."""
+        delta = float(self.delta)
+        noises = [0.0] * len(samples)
+        if self.steps:
+            noises = np.asarray(self.noise(jnp.asarray(samples)), float).tolist()
+        each = [
+            of_steps(z, delta, self.steps, int(n)) if self.steps else 0.0 for z, n in zip(noises, samples, strict=True)
+        ]
+        worst = max(range(len(each)), key=lambda i: each[i])
+        warm = any(part.folds > 1 for part in self.steps)
+        names = ["warm-up (evidence of contexts)", "later rounds"] if warm else ["gradients"]
+        parts = {
+            name: of_steps(noises[worst], delta, (part,), int(samples[worst]))
+            for name, part in zip(names, self.steps, strict=False)
+            if part.rounds
+        }
+        return {
+            "level": self.name,
+            "against": "the server",
+            "epsilon": each[worst],
+            "delta": delta,
+            "clip": float(self.clip),
+            "noise": max(noises, default=0.0),
+            "parts": parts,
+            "clients": [round(e, 4) for e in each],
+        }
+
+
+def clipped_sum(gradients: Tree, weight: Array, clip: Array | float) -> Tree:
+    """Σ weight · g over samples, leaves ``[B, ...]``, each g shortened to ``clip`` over all its leaves."""
+    leaves = jax.tree.leaves(gradients)
+    squares = [jnp.sum(jnp.square(g.astype(jnp.float32)), axis=tuple(range(1, g.ndim))) for g in leaves]
+    length = jnp.sqrt(sum(squares[1:], start=squares[0]))
+    factor = weight * jnp.where(length > clip, clip / jnp.maximum(length, 1e-30), 1.0)
+    return jax.tree.map(lambda g: jnp.tensordot(factor, g, axes=1).astype(g.dtype), gradients)
+
+
+def described(spent: dict[str, Any]) -> str:
+    """What was spent, in a line."""
+    parts = ", ".join(f"{name} {value:.3g}" for name, value in spent["parts"].items())
+    line = f"privacy of {spent['level']}s against {spent['against']}: "
+    line += f"ε = {spent['epsilon']:.3g} at δ = {spent['delta']:.2g}"
+    if not spent["parts"]:
+        return f"{line}: nothing leaves"
+    worst = " of the most exposed client" if spent["level"] == "sample" else ""
+    return f"{line}{worst} (alone: {parts}); clip {spent['clip']:g}, noise {spent['noise']:.3g} × clip"

@@ -9,6 +9,17 @@ from __future__ import annotations
 from cgpfl.rounds.descent import DESCENTS, SGD, Adam, Descent, Momentum, Optax
 from cgpfl.rounds.means import MEANS, Mean, WeightedMean
 from cgpfl.rounds.outgoing import OUTGOING, Clip, Encoder, Noise, Outgoing, Quantise, Sparsify
+from cgpfl.rounds.robust import (
+    AutoMean,
+    Bucketing,
+    CentredClipping,
+    GeometricMedian,
+    Krum,
+    Median,
+    MultiKrum,
+    Robust,
+    TrimmedMean,
+)
 from cgpfl.rounds.samplers import SAMPLERS, ByLoss, BySize, Known, RoundRobin, Sampler, Uniform
 
 __all__ = [
@@ -18,21 +29,30 @@ __all__ = [
     "SAMPLERS",
     "SGD",
     "Adam",
+    "AutoMean",
+    "Bucketing",
     "ByLoss",
     "BySize",
+    "CentredClipping",
     "Clip",
     "Descent",
     "Encoder",
+    "GeometricMedian",
     "Known",
+    "Krum",
     "Mean",
+    "Median",
     "Momentum",
+    "MultiKrum",
     "Noise",
     "Optax",
     "Outgoing",
     "Quantise",
+    "Robust",
     "RoundRobin",
     "Sampler",
     "Sparsify",
+    "TrimmedMean",
     "Uniform",
     "WeightedMean",
 ]

@@ -10,7 +10,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
+from cgpfl.algorithms.lying import LIES, Told, bounded, forged, poisoned
 from cgpfl.algorithms.steps import full_loss
+from cgpfl.attacks import ATTACKS, Attack, Nobody
 from cgpfl.errors import CgpflError
 from cgpfl.hyperparameters import algorithm, component, hyper_parameters, plain
 from cgpfl.rounds import (
@@ -91,10 +93,11 @@ class Sent(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """The method's server, and the losses ``[N]`` that its sampler was told."""
+    """The method's server, the losses ``[N]`` that its sampler was told, and who lies ``[N]``, where they are needed."""
 
     server: Any
-    losses: Array
+    losses: Any
+    liars: Any = ()
 
 
 @algorithm
@@ -105,6 +108,12 @@ class Seamed(Wrapper):
     sampler: Sampler = component(Uniform(), "who is asked", SAMPLERS)
     outgoing: tuple[Outgoing, ...] = component((), "what leaves a client", OUTGOING, many=True)
     mean: Mean = component(WeightedMean(), "how uploads become a mean", MEANS)
+    attack: Attack = component(Nobody(), "who lies, and how", ATTACKS)
+
+    @property
+    def _hears(self) -> bool:
+        """Whether the server knows more than the method's."""
+        return self.sampler.by_loss or self.attack.active
 
     @property
     def encoder(self) -> Encoder | None:
@@ -121,26 +130,52 @@ class Seamed(Wrapper):
             raise CgpflError(f"outgoing = {names}: one rule at most may encode, and it must be the last")
 
     def init_server(self, task: Task, key: Array) -> Any:
-        """The method's, and losses that nobody has told yet."""
+        """The method's, losses that nobody has told yet, and who will lie."""
         server = self.method.init_server(task, key)
-        return Heard(server, jnp.full(task.clients, jnp.inf)) if self.sampler.by_loss else server
+        if not self._hears:
+            return server
+        losses = jnp.full(task.clients, jnp.inf) if self.sampler.by_loss else ()
+        liars = self.attack.liars(task.clients, jax.random.fold_in(key, LIES)) if self.attack.active else ()
+        return Heard(server, losses, liars)
 
     def inner(self, server: Any) -> Any:
         """The method's own server."""
-        return server.server if self.sampler.by_loss else server
+        return server.server if self._hears else server
 
     def send(self, server: Any, client_id: Array) -> Any:
+        """The method's; to one who may be a liar that trains as one, whether it is."""
+        message = self.method.send(self.inner(server), client_id)
+        return Told(message, server.liars[client_id]) if self.attack.poisons else message
+
+    def _message(self, told: Any) -> Any:
+        """The method's message."""
+        return told.message if self.attack.poisons else told
+
+    def personal(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> Tree:
         """The method's."""
-        return self.method.send(self.inner(server), client_id)
+        return self.method.personal(task, self._message(message), client, data, key)
+
+    def shared(self, message: Any) -> Tree | None:
+        """The method's."""
+        return self.method.shared(self._message(message))
+
+    def lies(self, server: Any, client_id: Array) -> Array | None:
+        """Whether a client is a liar; None where nobody is."""
+        return server.liars[client_id] if self.attack.active else None
 
     def report(self, server: Any) -> dict[str, Array]:
-        """The method's."""
-        return self.method.report(self.inner(server))
+        """The method's, and who lies."""
+        found = self.method.report(self.inner(server))
+        return found | {"liar": server.liars} if self.attack.active else found
 
     def train(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> tuple[Any, Any]:
         """The method's, and then the rules for what leaves."""
+        if self.attack.poisons:
+            data, message = poisoned(data, message.lies, self.attack, task), message.message
         upload, new = self.method.train(task, message, client, data, key)
         encoded: Any = ()
+        if self.attack.active:
+            self._updates(message, upload)  # there must be some to lie about: said before anything is trained
         if self.outgoing:
             moving, anchors = self._updates(message, upload)
             update = [v - a for v, a in zip(moving, anchors, strict=True)]
@@ -171,11 +206,30 @@ class Seamed(Wrapper):
             uploads = sent.upload
         if self.encoder is not None:
             uploads = jax.vmap(lambda i, one: self._decoded(own, i, one))(cohort.ids, sent)
-        new = self.method.aggregate(own, uploads, cohort._replace(rule=self.mean), key)
-        if not self.sampler.by_loss:
+        uploads, cohort = self._heard(server, uploads, cohort, key)
+        new = self.method.aggregate(own, uploads, cohort._replace(rule=self.mean.drawn(key)), key)
+        if not self._hears:
             return new
+        if not self.sampler.by_loss:
+            return server._replace(server=new)
         told = jnp.where(cohort.present > 0, sent.loss, server.losses[cohort.ids])
-        return Heard(new, server.losses.at[cohort.ids].set(told))
+        return server._replace(server=new, losses=server.losses.at[cohort.ids].set(told))
+
+    def _heard(self, server: Any, uploads: Any, cohort: Cohort, key: Array) -> tuple[Any, Cohort]:
+        """Uploads and counts as liars send them, and as a robust mean lets them in: no update too long."""
+        lied, bounds, own = self.attack.active, self.mean.robust, self.inner(server)
+        if not jax.tree.leaves(uploads) or not (lied or (bounds and hasattr(self.method, "anchor"))):
+            return uploads, cohort
+        messages = jax.vmap(lambda i: self.method.send(own, i))(cohort.ids)
+        if not lied and jax.eval_shape(jax.vmap(self.method.anchor), messages, uploads) is None:
+            return uploads, cohort  # no updates, and nothing that is averaged
+        moving, anchors = jax.vmap(self._updates)(messages, uploads)
+        updates = [v - a for v, a in zip(moving, anchors, strict=True)]
+        if lied:
+            updates, cohort = forged(self.attack, updates, cohort, server.liars, key)
+        if bounds:
+            updates = bounded(updates, cohort.present)
+        return jax.vmap(self._with)(messages, uploads, [a + d for a, d in zip(anchors, updates, strict=True)]), cohort
 
     def _decoded(self, server: Any, client_id: Array, sent: Sent) -> Any:
         """An upload, of what was sent."""
@@ -193,7 +247,8 @@ class Seamed(Wrapper):
             anchor = self.method.anchor(message, upload) if hasattr(self.method, "anchor") else None
         if anchor is None:
             name = getattr(self.method, "name", "") or type(self.method).__name__
-            raise CgpflError(f"{name}: outgoing: its uploads are no updates of something that was sent")
+            rule = "outgoing" if self.outgoing else "attack"
+            raise CgpflError(f"{name}: {rule}: its uploads are no updates of something that was sent")
         form: Any = structure
         return leaves, form.flatten_up_to(anchor), structure
 

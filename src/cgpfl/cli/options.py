@@ -39,6 +39,7 @@ SETTINGS: dict[str, tuple[type, str]] = {
     "sampler": (str, "who is asked in a round"),
     "outgoing": (str, "what becomes of an update before it leaves"),
     "mean": (str, "how uploads become a mean"),
+    "attack": (str, "who lies, and how, in a simulation"),
 }
 SEVERAL = {"metrics": "as a,b", "outgoing": "as a,b", "devices": "a number, or all"}
 """What is said of an option beside its meaning; those "as a,b" are lists."""

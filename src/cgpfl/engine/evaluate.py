@@ -82,8 +82,32 @@ def evaluate_client(
     keys: ClientKeys,
     metrics: Sequence[Metric] = (),
 ) -> dict[str, Any]:
-    """What is recorded of one client, with the message it would be sent now (see :func:`evaluate_message`)."""
-    return evaluate_message(method, task, arrays, method.send(server, client_id), client, parts, keys, metrics)
+    """What is recorded of one client, with the message it would be sent now (see :func:`evaluate_message`).
+
+    Of a liar nothing is: what is reported is that of honest clients.
+    """
+    record = evaluate_message(method, task, arrays, method.send(server, client_id), client, parts, keys, metrics)
+    lies = method.lies(server, client_id) if hasattr(method, "lies") else None
+    return record if lies is None else honest(record, lies)
+
+
+def honest(record: dict[str, Any], lies: Array) -> dict[str, Any]:
+    """The record of a client; of a liar NaN, and nothing to the sums over clients.
+
+    Its training loss stays: that tells whether a run has diverged.
+    """
+
+    def hidden(name: str, value: Any) -> Any:
+        if name in ("train_loss", "distance"):
+            return value
+        nothing = jnp.nan if name in UNKNOWN else 0.0
+        return jax.tree.map(lambda v: jnp.where(lies, nothing, v).astype(v.dtype), value)
+
+    return {name: hidden(name, value) for name, value in record.items()}
+
+
+UNKNOWN = ("correct", "loss", "shared_correct", "shared_loss")
+"""Records that are NaN for a client of whom nothing is known; others are sums."""
 
 
 def evaluate_message(

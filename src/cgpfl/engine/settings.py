@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from cgpfl.attacks import ATTACKS, Attack, Nobody
 from cgpfl.engine.precision import PRECISIONS
 from cgpfl.hyperparameters import component, hyper
 from cgpfl.metrics import DEFAULT
@@ -14,7 +15,7 @@ from cgpfl.rounds import MEANS, OUTGOING, SAMPLERS, Mean, Outgoing, Sampler, Uni
 
 PLACE = ("devices", "store")
 """Settings that say where a run is computed."""
-SEAMS = ("sampler", "outgoing", "mean")
+SEAMS = ("sampler", "outgoing", "mean", "attack")
 """Settings that are rules of a round: they go around every method (see :class:`~cgpfl.algorithms.wrapper.Seamed`)."""
 NAMES = tuple(dict.fromkeys(name for names in LOSSES.values() for name in names))
 UNSAID: dict[str, Any] = {"patience": 0, "precision": "default", "metrics": list(DEFAULT)}
@@ -43,6 +44,7 @@ class Settings:
     sampler: Sampler = component(Uniform(), "who is asked in a round", SAMPLERS)  # noqa: RUF009
     outgoing: tuple[Outgoing, ...] = component((), "what becomes of an update before it leaves", OUTGOING, many=True)
     mean: Mean = component(WeightedMean(), "how uploads become a mean", MEANS)  # noqa: RUF009
+    attack: Attack = component(Nobody(), "who lies, and how, in a simulation", ATTACKS)  # noqa: RUF009
 
     @property
     def every(self) -> int:

@@ -19,7 +19,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.events import Callback, Teller
 from cgpfl.experiment.given import a_method
-from cgpfl.experiment.records import Records
+from cgpfl.experiment.records import Records, scores
 from cgpfl.experiment.result import Result
 from cgpfl.hyperparameters import parameters
 from cgpfl.metrics import headline
@@ -137,6 +137,8 @@ def fingerprint(method: Any, model: Any, settings: Settings) -> dict[str, Any]:
     own = unseamed(method)
     hyper_parameters = parameters(own) if dataclasses.is_dataclass(own) else {}
     rules = {} if own is method else {name: parameters(method)[name] for name in SEAMS}
+    if rules.get("attack") == {"name": "none"}:
+        del rules["attack"]  # runs made before there was a choice stay the same
     if hyper_parameters.get("descent") == {"name": "sgd", **parameters(SGD())}:
         del hyper_parameters["descent"]  # runs made before there was a choice stay the same
     aim = getattr(model, "objective", Classification())
@@ -170,5 +172,6 @@ def explain(label: str, method: Any, where: str) -> str:
 
 def mean_accuracy(records: Sequence[Records], data: Sequence[FederatedData]) -> float | None:
     """In the newest evaluation, over runs that have one."""
-    each = [r.values["correct"][-1].sum() / d.test.counts.sum() for r, d in zip(records, data, strict=True) if r.rounds]
+    found = zip(records, data, strict=True)
+    each = [scores(r.values["correct"][-1], d.test.counts)["pooled"] for r, d in found if r.rounds]
     return float(np.mean(each)) if each else None

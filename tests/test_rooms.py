@@ -29,7 +29,7 @@ ALLOWED = {
     "attacks": set(),
     "algorithms": {"attacks", "contexts", "rounds"},
     "engine": {"attacks", "algorithms", "models", "data", "rounds"},
-    "experiment": {"algorithms", "contexts", "models", "data", "engine", "report", "rounds"},
+    "experiment": {"algorithms", "attacks", "contexts", "models", "data", "engine", "report", "rounds"},
     "paper": {"algorithms", "contexts", "models", "data", "engine", "experiment", "report"},
     "battery": {"algorithms", "models", "data", "engine", "experiment", "report"},
     "advice": {"algorithms", "data", "engine", "experiment", "report"},

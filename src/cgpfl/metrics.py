@@ -274,6 +274,12 @@ _ROWS = (
         higher=False,
         tasks=(*CLASSES, *TOKENS),
     ),
+    Metric(
+        *("backdoor", _correct, ratio, "backdoor"),
+        "share of test samples of other classes that get the attacker's answer once they have the trigger",
+        higher=False,
+        tasks=("attack = backdoor",),
+    ),
 )
 METRICS = Registry("metric", {m.name: m for m in _ROWS})
 """By name."""
@@ -284,7 +290,7 @@ TAKEN = (
     *("method", "seed", "round", "client", "n", "mean", "worst_tenth", "std", "loss", "train_loss", "shared_accuracy"),
     *("shared_loss", "correct", "shared_correct", "validation_correct", "distance", "context", "answers", "k", "ari"),
     *("kmeans_iterations", "objective_personal", "objective_context", "bytes_up", "bytes_down", "gradients", "seconds"),
-    *("trust", "heard"),
+    *("trust", "heard", "liar"),
 )
 """What records and tables have under these names."""
 
@@ -354,6 +360,12 @@ def measured(names: Iterable[str], objective: Any = None) -> tuple[Metric, ...]:
             fitting = ", ".join(n for n, other in METRICS.items() if not other.tasks or task in other.tasks)
             raise CgpflError(f"metric {m.name!r}: is for {' and '.join(m.tasks)}; the data's task is {task}: {fitting}")
     return tuple(m for m in found if not m.recorded)
+
+
+def of_attack(method: Any) -> tuple[Metric, ...]:
+    """What is measured where liars teach a trigger."""
+    attack = getattr(method, "attack", None)
+    return (METRICS["backdoor"],) if attack is not None and attack.triggers else ()
 
 
 def headline(task: str = "classification") -> Metric:

@@ -93,7 +93,7 @@ class Sent(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """The method's server, the losses ``[N]`` that its sampler was told, and who lies ``[N]``, where they are needed."""
+    """The method's server, the losses ``[N]`` that its sampler was told and who lies ``[N]``, where that is needed."""
 
     server: Any
     losses: Any

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,16 +10,24 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms import Task
-from cgpfl.batch import chunk_size
+from cgpfl.batch import Batch, chunk_size
 from cgpfl.engine.problem import Arrays, ClientKeys, Part
-from cgpfl.metrics import Metric
+from cgpfl.metrics import Metric, of_attack
 from cgpfl.tree import Tree, squared_distance
 
 
 def score(
-    task: Task, params: Tree, arrays: Arrays, part: Part, metrics: Sequence[Metric] = ()
+    task: Task,
+    params: Tree,
+    arrays: Arrays,
+    part: Part,
+    metrics: Sequence[Metric] = (),
+    change: Callable[[Batch], Batch] = lambda batch: batch,
 ) -> tuple[Array, Array, dict[str, Tree]]:
-    """Correct answers (count), mean loss and ``metrics``' sums on one client's part (``rows [max]``, ``count``)."""
+    """Correct answers (count), mean loss and ``metrics``' sums on one client's part (``rows [max]``, ``count``).
+
+    ``change``: what becomes of its samples before.
+    """
     rows, count = part.rows, part.counts
     width = min(chunk_size(), rows.shape[0])
     chunks = -(-rows.shape[0] // width)
@@ -28,12 +36,12 @@ def score(
     def chunk(start: Array) -> tuple[Array, Array, dict[str, Tree]]:
         at = jax.lax.dynamic_slice(rows, (start,), (width,))
         weight = (start + jnp.arange(width) < count).astype(jnp.float32)
-        batch = arrays.view(rows, count).take(at, weight)
+        batch = change(arrays.view(rows, count).take(at, weight))
         correct, loss = task.score(params, batch)
         if not metrics:
             return correct, loss, {}
         outputs = task.apply(params, batch.x)  # the compiler sees that the score has them, too
-        seen = flat(task.model, outputs, batch.y, weight)
+        seen = flat(task.model, outputs, batch.y, batch.weight)
         return correct, loss, {m.name: m.statistics(*seen) for m in metrics}
 
     if chunks == 1:
@@ -130,7 +138,10 @@ def evaluate_message(
     train, test, validation = parts
     data = arrays.view(train.rows, train.counts)
     personal = method.personal(task, message, client, data, keys.personal)
-    correct, loss, sums = score(task, personal, arrays, test, metrics)
+    fooled = of_attack(method)
+    correct, loss, sums = score(task, personal, arrays, test, [m for m in metrics if m not in fooled])
+    if fooled:
+        sums |= score(task, personal, arrays, test, fooled, method.attack.triggered)[2]
     record = {
         "correct": correct,
         "loss": loss,

@@ -141,6 +141,8 @@ def fingerprint(method: Any, model: Any, settings: Settings) -> dict[str, Any]:
         del rules["attack"]  # runs made before there was a choice stay the same
     if hyper_parameters.get("descent") == {"name": "sgd", **parameters(SGD())}:
         del hyper_parameters["descent"]  # runs made before there was a choice stay the same
+    if hyper_parameters.get("smallest") == 1:
+        del hyper_parameters["smallest"]
     aim = getattr(model, "objective", Classification())
     objective = (
         {}

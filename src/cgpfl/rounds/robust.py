@@ -14,7 +14,8 @@ client has is what it says.
     krum                nothing: one upload is taken as it is
     multi-krum          the mean of those chosen is weighted
     centred-clipping    each clipped step counts by its weight
-    auto                the weighted mean, with those beyond the bound at less weight or none
+    auto                the weighted mean, with those beyond the bound at less weight or none; who is beyond it, is
+                        found without weights
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Robust(Mean):
 
     robust = True
 
-    cap: float = hyper(3.0, "largest weight of a client, in medians of those who answered", low=1)
+    cap: float = hyper(1.0, "largest weight of a client, in medians of those who answered", low=1)
 
     def mean(self, stacked: Tree, weights: Array, fallback: Tree) -> Tree:
         """Of one group: everybody."""
@@ -244,27 +245,28 @@ class AutoMean(Combined):
 
     name = "auto"
 
-    bound: float = hyper(3.0, "spreads from the cohort's median up to which an upload counts in full", above=0)
+    bound: float = hyper(1.5, "spreads from the cohort's median up to which an upload counts in full", above=0)
 
     def shares(self, products: Array, weights: Array) -> Array:
         """The weighted mean's, where nobody is beyond the bound."""
-        centre = weiszfeld(products, weights, 8)
+        voices = (weights > 0).astype(jnp.float32)
+        centre = weiszfeld(products, voices, 8)
         for _ in range(2):
-            centre = normalised(weights * self.trusted(products, weights, centre))
+            centre = normalised(weights * self.trusted(products, voices, centre))
         return centre
 
-    def trusted(self, products: Array, weights: Array, centre: Array) -> Array:
-        """How much each upload counts around a ``centre``, 0 to 1 ``[C]``."""
+    def trusted(self, products: Array, voices: Array, centre: Array) -> Array:
+        """How much each upload counts around a ``centre``, 0 to 1 ``[C]``; everybody has one voice in that."""
         far = distances(products, centre)
         seen = products @ centre
         along = seen / jnp.sqrt(jnp.maximum(centre @ seen, 1e-30))
-        usual = median_of(far, weights)
-        aside = jnp.abs(along - median_of(along, weights))
+        usual = median_of(far, voices)
+        aside = jnp.abs(along - median_of(along, voices))
 
-        def spread(apart: Array) -> Array:
-            return 1.4826 * median_of(apart, weights) + 0.1 * usual + 1e-30
+        def spread(apart: Array, least: float) -> Array:
+            return 1.4826 * median_of(apart, voices) + least * usual + 1e-30
 
-        beyond = jnp.maximum((far - usual) / spread(jnp.abs(far - usual)), aside / spread(aside))
+        beyond = jnp.maximum((far - usual) / spread(jnp.abs(far - usual), 0.1), aside / spread(aside, 0.01))
         return jnp.clip(2.0 - beyond / self.bound, 0.0, 1.0)
 
 

@@ -21,6 +21,7 @@ from cgpfl.attacks import (
     SignFlip,
 )
 from cgpfl.batch import Batch
+from cgpfl.deploy.agreement import Deployment, check_fits
 from cgpfl.engine.drive import Drive
 from cgpfl.engine.reference import simulate_loop
 from cgpfl.engine.simulation import Simulation, check_start, simulate
@@ -168,3 +169,8 @@ def test_a_backdoor_is_measured_and_auto_stops_it():
 def test_bytes_are_the_methods():
     plain = Simulation(FedAvg(), DATA, MODEL, rounds=1).traffic()
     assert Simulation(Seamed(FedAvg(), attack=SignFlip()), DATA, MODEL, rounds=1).traffic() == plain
+
+
+def test_attacks_are_refused_in_deployments():
+    with pytest.raises(CgpflError, match=r"x: attack = 'noise': is for simulations; nodes are real"):
+        check_fits(from_dict({"attack": "noise"}, "c.toml"), Deployment(), "x")

@@ -5,11 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from cgpfl.algorithms import CGPFL, FedAvg, Seamed
 from cgpfl.algorithms.groups import heard_in, too_small
 from cgpfl.algorithms.lying import REACH, bounded
 from cgpfl.attacks import ForgedContext, SignFlip
+from cgpfl.cli import app
 from cgpfl.engine.simulation import simulate
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import Experiment, from_dict
@@ -96,3 +98,13 @@ def test_the_figure(tmp_path):
     assert {f.name for f in files} == {"liars.csv", "liars.png", "liars.svg", "liars.pdf"}
     assert "noise" in (tmp_path / "f" / "liars.svg").read_text() or (tmp_path / "f" / "liars.svg").stat().st_size > 5000
     assert len(pd.read_csv(tmp_path / "f" / "liars.csv")) == 8
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path):
+    options = ["--method", "fedavg", "--clients", "5", "--rounds", "3", "--attack", "sign-flip", "--quiet"]
+    options += ["--shares", "0,0.4", "--out", str(tmp_path / "l"), "--set", "data.share=0.2"]
+    assert CliRunner().invoke(app, ["liars", *options]).exit_code == 0
+    found = pd.read_csv(tmp_path / "l" / "liars.csv").set_index(["mean", "share"]).accuracy
+    assert found["weighted", 0.0] > found["weighted", 0.4]
+    assert (tmp_path / "l" / "liars.png").exists()

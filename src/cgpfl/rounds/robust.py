@@ -238,14 +238,14 @@ class AutoMean(Combined):
     """The weighted mean of those who are not far from everybody else: the bound is the cohort's own.
 
     Two numbers of each upload are compared with the cohort's: its distance from the geometric median, and how far it
-    goes in the direction of that. u is how many spreads (1.4826 MAD and a tenth of the median distance) the worse of
-    both is beyond the median. Up to ``bound`` an upload counts in full, from twice that not at all (Hampel's
-    estimator). Then once more, around the mean that was found.
+    goes in the direction of that. u is how many spreads (1.4826 MAD, and a tenth of the median distance for the one, a
+    hundredth for the other) the worse of both is beyond the median. Up to ``bound`` an upload counts in full, from
+    twice that not at all (Hampel's estimator). Then once more, around the mean that was found.
     """
 
     name = "auto"
 
-    bound: float = hyper(1.5, "spreads from the cohort's median up to which an upload counts in full", above=0)
+    bound: float = hyper(3.0, "spreads from the cohort's median up to which an upload counts in full", above=0)
 
     def shares(self, products: Array, weights: Array) -> Array:
         """The weighted mean's, where nobody is beyond the bound."""

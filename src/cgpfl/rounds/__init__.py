@@ -6,12 +6,12 @@ and no engine knows which one is in use.
 
 from __future__ import annotations
 
+from cgpfl.rounds.bucketing import Bucketing
 from cgpfl.rounds.descent import DESCENTS, SGD, Adam, Descent, Momentum, Optax
 from cgpfl.rounds.means import MEANS, Mean, WeightedMean
 from cgpfl.rounds.outgoing import OUTGOING, Clip, Encoder, Noise, Outgoing, Quantise, Sparsify
 from cgpfl.rounds.robust import (
     AutoMean,
-    Bucketing,
     CentredClipping,
     GeometricMedian,
     Krum,

@@ -145,6 +145,7 @@ def tune(args: argparse.Namespace) -> None:
     """The bound, on other contexts, another split and another seed than what is reported."""
     sets = {
         "labels": cgpfl.make_data("digits", "labels", clients=30, contexts=3, seed=11),
+        "shift": cgpfl.make_data("digits", "shift", clients=30, contexts=3, seed=14),
         "iid": cgpfl.make_data("digits", "iid", clients=30, seed=12),
         "dirichlet": cgpfl.make_data("digits", "dirichlet", clients=30, alpha=0.5, seed=13),
     }

@@ -155,3 +155,9 @@ def test_against_byzfl():
         (CentredClipping(radius=2.0, steps=3), byzfl.CenteredClipping(L=3, tau=2.0)),
     ]:
         np.testing.assert_allclose(of(ours, points), theirs(points), rtol=2e-3, atol=2e-3, err_msg=ours.name)
+
+
+def test_auto_counts_what_is_the_same_once():
+    x = [[0.0], [1.0], [2.0], [3.0], [4.0], [2.5], [2.5], [2.5]]
+    assert of(AutoMean(bound=100.0), x)[0] == pytest.approx((0 + 1 + 2 + 3 + 4 + 2.5) / 6)
+    assert of(AutoMean(bound=100.0), x[:5])[0] == pytest.approx(2.0)

@@ -232,6 +232,17 @@ class CentredClipping(Combined):
         return jax.lax.fori_loop(0, self.steps, step, jnp.zeros_like(own))
 
 
+SAME = 0.1
+"""Of the median distance between uploads: two that are nearer are one upload, sent twice."""
+
+
+def copies(products: Array, weights: Array) -> Array:
+    """How often each upload was sent, ``[C]``: by liars who collude, mostly."""
+    apart = jnp.sqrt(pairwise(products))
+    usual = median_of(jax.vmap(lambda row: median_of(row, weights))(apart), weights)
+    return jnp.maximum(((apart < SAME * usual) * (weights > 0)).sum(axis=1), 1.0)
+
+
 @algorithm
 class AutoMean(Combined):
     """The weighted mean of those who are not far from everybody else: the bound is the cohort's own.
@@ -239,7 +250,8 @@ class AutoMean(Combined):
     Two numbers of each upload are compared with the cohort's: its distance from the geometric median, and how far it
     goes in the direction of that. u is how many spreads (1.4826 MAD, and a tenth of the median distance for the one, a
     hundredth for the other) the worse of both is beyond the median. Up to ``bound`` an upload counts in full, from
-    twice that not at all (Hampel's estimator). Then once more, around the mean that was found.
+    twice that not at all (Hampel's estimator). Then once more, around the mean that was found. Uploads that are the
+    same count once: honest clients never send the same.
     """
 
     name = "auto"
@@ -248,10 +260,10 @@ class AutoMean(Combined):
 
     def shares(self, products: Array, weights: Array) -> Array:
         """The weighted mean's, where nobody is beyond the bound."""
-        voices = (weights > 0).astype(jnp.float32)
+        voices = 1.0 / copies(products, weights) * (weights > 0)
         centre = weiszfeld(products, voices, 8)
         for _ in range(2):
-            centre = normalised(weights * self.trusted(products, voices, centre))
+            centre = normalised(weights * voices * self.trusted(products, voices, centre))
         return centre
 
     def trusted(self, products: Array, voices: Array, centre: Array) -> Array:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from cgpfl.algorithms import CGPFL, FedAvg, Seamed
 from cgpfl.algorithms.groups import heard_in, too_small
 from cgpfl.algorithms.lying import REACH, bounded
-from cgpfl.attacks import ForgedContext, SignFlip
+from cgpfl.attacks import ForgedContext, Seen, SignFlip
 from cgpfl.cli import app
 from cgpfl.engine.simulation import simulate
 from cgpfl.errors import CgpflError
@@ -69,11 +69,14 @@ def test_forged_and_captured_contexts_are_named():
 
 
 def test_a_forged_context_lies_in_one_direction():
-    data = points([[1.0, 0.0], [1.0, 0.1], [0.9, 0.0], [1.0, 0.0]])
-    method = Seamed(FedAvg(rate=1.0, local_rounds=1), attack=ForgedContext(number=4, factor=2.0))
-    states = [simulate(method, data, quadratic(data), rounds=r)[0].server.server["w"] for r in (1, 2)]
-    np.testing.assert_array_equal(states[0], [0, 0])  # nobody is honest: no length to go by
-    assert jax.tree.all(jax.tree.map(jnp.isfinite, states[1])).all()
+    updates, seen = (
+        [jnp.array([[3.0, 4.0], [0.0, 1.0], [1.0, 0.0]])],
+        Seen(jnp.array([0.0, 1, 1]), jnp.array([1.0, 0, 0])),
+    )
+    one, two = (ForgedContext(factor=2.0).forge(updates, seen, jax.random.key(k))[0] for k in (1, 2))
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(one[1], one[2])
+    assert float(jnp.linalg.norm(one[1])) == pytest.approx(10.0)
 
 
 def test_what_cannot_be_drawn_is_one_line():

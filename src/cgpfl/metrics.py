@@ -274,6 +274,12 @@ _ROWS = (
         higher=False,
         tasks=(*CLASSES, *TOKENS),
     ),
+    Metric(
+        *("backdoor", _correct, ratio, "backdoor"),
+        "share of test samples of other classes that get the attacker's answer once they have the trigger",
+        higher=False,
+        tasks=("attack = backdoor",),
+    ),
 )
 METRICS = Registry("metric", {m.name: m for m in _ROWS})
 """By name."""
@@ -284,7 +290,7 @@ TAKEN = (
     *("method", "seed", "round", "client", "n", "mean", "worst_tenth", "std", "loss", "train_loss", "shared_accuracy"),
     *("shared_loss", "correct", "shared_correct", "validation_correct", "distance", "context", "answers", "k", "ari"),
     *("kmeans_iterations", "objective_personal", "objective_context", "bytes_up", "bytes_down", "gradients", "seconds"),
-    *("trust", "heard"),
+    *("trust", "heard", "liar"),
 )
 """What records and tables have under these names."""
 
@@ -356,6 +362,12 @@ def measured(names: Iterable[str], objective: Any = None) -> tuple[Metric, ...]:
     return tuple(m for m in found if not m.recorded)
 
 
+def of_attack(method: Any) -> tuple[Metric, ...]:
+    """What is measured where liars teach a trigger."""
+    attack = getattr(method, "attack", None)
+    return (METRICS["backdoor"],) if attack is not None and attack.triggers else ()
+
+
 def headline(task: str = "classification") -> Metric:
     """The first metric of a task: what methods are ranked by."""
     return next(m for m in _ROWS if m.recorded == "correct" and task in m.tasks)
@@ -384,11 +396,15 @@ def agreement(truth: np.ndarray | None, found: np.ndarray) -> float | None:
     """Adjusted Rand index of two partitions ``[N]``: 1 = the same, 0 = chance; None without a truth."""
     if truth is None:
         return None
-    pairs = lambda counts: (counts * (counts - 1) // 2).sum()  # noqa: E731
     (_, row), (_, column) = (np.unique(part, return_inverse=True) for part in (truth, found))
     table = np.zeros((row.max() + 1, column.max() + 1), np.int64)
     np.add.at(table, (row, column), 1)
-    both, in_truth, in_found = pairs(table), pairs(table.sum(1)), pairs(table.sum(0))
-    chance = in_truth * in_found / max(1, pairs(np.array([len(row)])))
+    both, in_truth, in_found = (_pairs(counts) for counts in (table, table.sum(1), table.sum(0)))
+    chance = in_truth * in_found / max(1, _pairs(np.array(len(row))))
     most = (in_truth + in_found) / 2
     return 1.0 if most == chance else float((both - chance) / (most - chance))
+
+
+def _pairs(counts: np.ndarray) -> int:
+    """Of members of one group, over all groups."""
+    return int((counts * (counts - 1) // 2).sum())

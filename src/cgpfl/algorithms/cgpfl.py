@@ -35,7 +35,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
-from cgpfl.algorithms.groups import group_step, leaves_rounds, room_for
+from cgpfl.algorithms.groups import SMALLEST, group_step, heard_in, leaves_rounds, room_for
 from cgpfl.algorithms.moreau import MoreauMethod
 from cgpfl.contexts import Points, best_of, choose_k, match, prepare, seedings
 from cgpfl.hyperparameters import algorithm, hyper
@@ -94,6 +94,7 @@ class CGPFL(MoreauMethod):
     warmup: int = hyper(5, "rounds with one shared model before the first clustering; 0 = the paper's", low=0)
     mu: float | str = hyper("auto", 'μ in e(K); "auto" = 4/cost(1)', kind=float, low=0, words=("auto",))
     restarts: int = hyper(50, "k-means++ seedings tried at the first clustering, the best kept; later at most 8", low=1)
+    smallest: int = hyper(1, SMALLEST, low=1)
 
     def slots(self, clients: int) -> int:
         """How many context models the server has room for."""
@@ -139,7 +140,7 @@ class CGPFL(MoreauMethod):
         slots = server.cost.shape[0]
         if self._clusters(slots):
             server = self._cluster(server, uploads, cohort)
-        labels = server.assignment[cohort.ids]
+        labels = heard_in(server.assignment, cohort.ids, slots, self.smallest)
         models = group_step(server.models, uploads, labels, cohort, rate=self.server_rate, equally=True)
         return replace(server, models=models, round=server.round + 1)
 

@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
-from cgpfl.algorithms.groups import group_step, leaves_rounds, room_for
+from cgpfl.algorithms.groups import SMALLEST, group_step, heard_in, leaves_rounds, room_for, too_small
 from cgpfl.algorithms.steps import over_batches
 from cgpfl.batch import Batch
 from cgpfl.contexts import Evidence, add, cross_fit, match, no_evidence, placed
@@ -121,6 +121,7 @@ class CGPFLAuto(Method):
     folds: int = hyper(5, "F: folds of each client's samples in the warm-up", low=3)
     most: int = hyper(32, "largest K that is considered, beside N", low=1)
     restarts: int = hyper(50, "k-means++ seedings tried for the contexts that are used", low=1)
+    smallest: int = hyper(1, SMALLEST, low=1)
 
     def slots(self, clients: int) -> int:
         """How many context models the server has room for."""
@@ -166,7 +167,10 @@ class CGPFLAuto(Method):
         slot = jnp.where(server.k > slots, 0, server.assignment[client_id])  # alone: one model that nobody uses
         fold = server.evidence.answers[client_id].astype(jnp.int32) % self.folds
         warm = server.settled == 0
-        return Message(take(server.models, slot), server.prox[client_id], jnp.where(warm, fold, self.folds))
+        prox = server.prox[client_id]
+        if self.smallest > 1:
+            prox = jnp.where(too_small(server.assignment, slots, self.smallest)[client_id] & ~warm, 0.0, prox)
+        return Message(take(server.models, slot), prox, jnp.where(warm, fold, self.folds))
 
     def train(
         self, task: Task, message: Message, client: Private, data: ClientData, key: Array
@@ -213,7 +217,7 @@ class CGPFLAuto(Method):
             cohort,
         )
         warm = (server.settled == 0) | (server.k > slots)
-        labels = jnp.where(warm, 0, server.assignment[cohort.ids])
+        labels = jnp.where(warm, 0, heard_in(server.assignment, cohort.ids, slots, self.smallest))
         models = group_step(server.models, uploads, labels, cohort)
         first = jax.tree.map(lambda w: w[0], models)  # contexts are born equal: from the model shared until then
         return replace(server, models=where(server.settled == 0, repeat(first, slots), models))

@@ -28,6 +28,21 @@ def group_step(
     return jax.tree.map(lambda w, mean: w - rate * (w - mean), models, means)
 
 
+def too_small(assignment: Array, slots: int, smallest: int) -> Array:
+    """Whose context has fewer members than ``smallest``: ``assignment [N]`` in 0..slots-1 → ``[N]`` bool."""
+    sizes = jax.nn.one_hot(assignment, slots).sum(axis=0)
+    return sizes[jnp.minimum(assignment, slots - 1)] < smallest
+
+
+def heard_in(assignment: Array, ids: Array, slots: int, smallest: int) -> Array:
+    """The contexts ``[C]`` in whose means clients ``ids [C]`` count; none (``slots``) for those of one too small."""
+    labels = assignment[ids]
+    return labels if smallest == 1 else jnp.where(too_small(assignment, slots, smallest)[ids], slots, labels)
+
+
+SMALLEST = "fewest members of a context: those of a smaller one have models of their own, and no say in any"
+
+
 def room_for(contexts: Any, clients: int, most: int, name: str) -> int:
     """How many contexts there may be: K; "auto": up to N/2 and ``most``; or as many as the given labels name."""
     if isinstance(contexts, tuple):

@@ -10,8 +10,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
+from cgpfl.algorithms.lying import LIES, Told, bounded, forged, poisoned
 from cgpfl.algorithms.private import noisy
 from cgpfl.algorithms.steps import full_loss
+from cgpfl.attacks import ATTACKS, Attack, Nobody
 from cgpfl.errors import CgpflError
 from cgpfl.hyperparameters import algorithm, component, hyper_parameters, plain
 from cgpfl.rounds import (
@@ -96,10 +98,11 @@ class Sent(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """The method's server, and the losses ``[N]`` that its sampler was told."""
+    """The method's server, the losses ``[N]`` that its sampler was told and who lies ``[N]``, where that is needed."""
 
     server: Any
-    losses: Array
+    losses: Any
+    liars: Any = ()
 
 
 class Kept(NamedTuple):
@@ -119,6 +122,12 @@ class Seamed(Wrapper):
     mean: Mean = component(WeightedMean(), "how uploads become a mean", MEANS)
     privacy: Privacy = dataclasses.field(default=Privacy(), metadata={"child": True})
     """What uploads may tell; made from epsilon, delta and clip."""
+    attack: Attack = component(Nobody(), "who lies, and how", ATTACKS)
+
+    @property
+    def _hears(self) -> bool:
+        """Whether the server knows more than the method's."""
+        return self.sampler.by_loss or self.attack.active
 
     @property
     def encoder(self) -> Encoder | None:
@@ -135,9 +144,13 @@ class Seamed(Wrapper):
             raise CgpflError(f"outgoing = {names}: one rule at most may encode, and it must be the last")
 
     def init_server(self, task: Task, key: Array) -> Any:
-        """The method's, and losses that nobody has told yet."""
+        """The method's, losses that nobody has told yet, and who will lie."""
         server = self.method.init_server(task, key)
-        return Heard(server, jnp.full(task.clients, jnp.inf)) if self.sampler.by_loss else server
+        if not self._hears:
+            return server
+        losses = jnp.full(task.clients, jnp.inf) if self.sampler.by_loss else ()
+        liars = self.attack.liars(task.clients, jax.random.fold_in(key, LIES)) if self.attack.active else ()
+        return Heard(server, losses, liars)
 
     @property
     def keeps(self) -> bool:
@@ -166,25 +179,43 @@ class Seamed(Wrapper):
             ) from None
         return [jnp.zeros(v.shape, v.dtype) for v in form]
 
-    def personal(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> Tree:
-        """The method's."""
-        return self.method.personal(task, message, client.client if self.keeps else client, data, key)
-
     def inner(self, server: Any) -> Any:
         """The method's own server."""
-        return server.server if self.sampler.by_loss else server
+        return server.server if self._hears else server
 
     def send(self, server: Any, client_id: Array) -> Any:
+        """The method's; to one who may be a liar that trains as one, whether it is."""
+        message = self.method.send(self.inner(server), client_id)
+        return Told(message, server.liars[client_id]) if self.attack.poisons else message
+
+    def _message(self, told: Any) -> Any:
+        """The method's message."""
+        return told.message if self.attack.poisons else told
+
+    def personal(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> Tree:
         """The method's."""
-        return self.method.send(self.inner(server), client_id)
+        own = client.client if self.keeps else client
+        return self.method.personal(task, self._message(message), own, data, key)
+
+    def shared(self, message: Any) -> Tree | None:
+        """The method's."""
+        return self.method.shared(self._message(message))
+
+    def lies(self, server: Any, client_id: Array) -> Array | None:
+        """Whether a client is a liar; None where nobody is."""
+        return server.liars[client_id] if self.attack.active else None
 
     def report(self, server: Any) -> dict[str, Array]:
-        """The method's."""
-        return self.method.report(self.inner(server))
+        """The method's, and who lies."""
+        found = self.method.report(self.inner(server))
+        return found | {"liar": server.liars} if self.attack.active else found
 
     def train(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> tuple[Any, Any]:
         """The method's, and then the rules for what leaves."""
-        level, seen = self.privacy, (task, data)
+        level = self.privacy
+        if self.attack.poisons:
+            data, message = poisoned(data, message.lies, self.attack, task), message.message
+        seen = (task, data)
         if isinstance(level, SampleLevel) and level.steps:  # else nothing leaves, and nothing is to be protected
             seen = noisy(task, data, level.clip, level.noise(data.count), level.steps[0].batch_size)
         left = client.residual if self.keeps else []
@@ -193,6 +224,8 @@ class Seamed(Wrapper):
         if is_private(self):
             self._must_be_update(message, upload)
         encoded: Any = ()
+        if self.attack.active:
+            self._updates(message, upload)  # there must be some to lie about: said before anything is trained
         if self.outgoing or isinstance(level, ClientLevel):
             moving, anchors = self._updates(message, upload)
             update = [v - a for v, a in zip(moving, anchors, strict=True)]
@@ -231,13 +264,32 @@ class Seamed(Wrapper):
             uploads = sent.upload
         if self.encoder is not None:
             uploads = jax.vmap(lambda i, one: self._decoded(own, i, one))(cohort.ids, sent)
+        uploads, cohort = self._heard(server, uploads, cohort, key)
         if is_private(self):  # how many samples a client has is not told
             cohort = cohort._replace(weights=ALIKE * (cohort.weights > 0).astype(cohort.weights.dtype))
-        new = self.method.aggregate(own, uploads, cohort._replace(rule=self.mean), key)
-        if not self.sampler.by_loss:
+        new = self.method.aggregate(own, uploads, cohort._replace(rule=self.mean.drawn(key)), key)
+        if not self._hears:
             return new
+        if not self.sampler.by_loss:
+            return server._replace(server=new)
         told = jnp.where(cohort.present > 0, sent.loss, server.losses[cohort.ids])
-        return Heard(new, server.losses.at[cohort.ids].set(told))
+        return server._replace(server=new, losses=server.losses.at[cohort.ids].set(told))
+
+    def _heard(self, server: Any, uploads: Any, cohort: Cohort, key: Array) -> tuple[Any, Cohort]:
+        """Uploads and counts as liars send them, and as a robust mean lets them in: no update too long."""
+        lied, bounds, own = self.attack.active, self.mean.robust, self.inner(server)
+        if not jax.tree.leaves(uploads) or not (lied or (bounds and hasattr(self.method, "anchor"))):
+            return uploads, cohort
+        messages = jax.vmap(lambda i: self.method.send(own, i))(cohort.ids)
+        if not lied and jax.eval_shape(jax.vmap(self.method.anchor), messages, uploads) is None:
+            return uploads, cohort  # no updates, and nothing that is averaged
+        moving, anchors = jax.vmap(self._updates)(messages, uploads)
+        updates = [v - a for v, a in zip(moving, anchors, strict=True)]
+        if lied:
+            updates, cohort = forged(self.attack, updates, cohort, server.liars, key)
+        if bounds:
+            updates = bounded(updates, cohort.present)
+        return jax.vmap(self._with)(messages, uploads, [a + d for a, d in zip(anchors, updates, strict=True)]), cohort
 
     def _decoded(self, server: Any, client_id: Array, sent: Sent) -> Any:
         """An upload, of what was sent."""
@@ -255,7 +307,8 @@ class Seamed(Wrapper):
             anchor = self.method.anchor(message, upload) if hasattr(self.method, "anchor") else None
         if anchor is None:
             name = getattr(self.method, "name", "") or type(self.method).__name__
-            raise CgpflError(f"{name}: outgoing: its uploads are no updates of something that was sent")
+            rule = "outgoing" if self.outgoing else "attack"
+            raise CgpflError(f"{name}: {rule}: its uploads are no updates of something that was sent")
         form: Any = structure
         return leaves, form.flatten_up_to(anchor), structure
 

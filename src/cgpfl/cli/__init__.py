@@ -15,12 +15,12 @@ from cgpfl.errors import CgpflError, short
 
 # isort: off
 # In the order of the help.
-from cgpfl.cli import runs, advise, report, inference, privacy, look, new, paper, battery, deploy, hosts
+from cgpfl.cli import runs, liars, advise, report, inference, privacy, look, new, paper, battery, deploy, hosts
 from cgpfl.cli.app import app
 # isort: on
 
-__all__ = ["advise", "app", "battery", "deploy", "hosts", "inference", "look", "main", "new", "paper", "privacy"]
-__all__ += ["report", "runs"]
+__all__ = ["advise", "app", "battery", "deploy", "hosts", "inference", "liars", "look", "main", "new", "paper"]
+__all__ += ["privacy", "report", "runs"]
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """Click's base of command-line mistakes; newer versions of typer bring their own Click."""

@@ -44,6 +44,7 @@ SETTINGS: dict[str, tuple[type, str]] = {
     "privacy": (str, "whose: a client's, or each of its samples'"),
     "clip": (float, "for privacy: largest norm of an upload, or of a sample's gradient"),
     "trusted": (str, "who may see an upload with too little noise"),
+    "attack": (str, "who lies, and how, in a simulation"),
 }
 SEVERAL = {"metrics": "as a,b", "outgoing": "as a,b", "devices": "a number, or all"}
 """What is said of an option beside its meaning; those "as a,b" are lists."""

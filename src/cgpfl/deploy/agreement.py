@@ -78,7 +78,9 @@ class Agreement:
         for m in self.values.get("method", []):
             chosen = {k: v for k, v in m.items() if k not in ("name", "label")}
             if label in (m.get("label"), m.get("name")):
-                found = seamed(get_method(m["name"], chosen), rules_in(self.values, str(self.where)))
+                rules = rules_in(self.values, str(self.where))
+                check_honest(rules.get("attack"), str(self.where))
+                found = seamed(get_method(m["name"], chosen), rules)
                 return protected_for(found, settings, self.deploy.clients, [samples])
         raise CgpflError(f"{self.where}: has no method {label!r}")
 
@@ -183,10 +185,17 @@ def check_names(deploy: Deployment, where: str) -> None:
             )
 
 
+def check_honest(attack: Any, where: str) -> None:
+    """Attacks are for simulations."""
+    if attack is not None and attack.active:
+        raise CgpflError(f"{where}: attack = {attack.name!r}: is for simulations; nodes are real, and honest")
+
+
 def check_fits(experiment: Any, deploy: Deployment, where: str) -> None:
     """Raise a one-line error where an experiment cannot be run on nodes."""
     if experiment.dropout > 0:
         raise CgpflError(f"{where}: dropout = {experiment.dropout:g}: is for simulations, nodes drop out themselves")
+    check_honest(experiment.attack, where)
     if experiment.patience:
         raise CgpflError(f"{where}: patience: is for simulations, nodes keep no validation samples")
     if experiment.precision != "default":

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms import Task
-from cgpfl.batch import chunk_size
+from cgpfl.batch import Batch, chunk_size
 from cgpfl.engine.problem import Arrays, ClientKeys, Part
-from cgpfl.metrics import Metric
+from cgpfl.metrics import Metric, of_attack
 from cgpfl.tree import Tree, squared_distance, where
 
 Sums = tuple[Array, Array, dict[str, Tree]]
@@ -21,11 +21,18 @@ Sums = tuple[Array, Array, dict[str, Tree]]
 
 
 def score(
-    task: Task, params: Tree, arrays: Arrays, part: Part, metrics: Sequence[Metric] = (), ragged: bool = False
+    task: Task,
+    params: Tree,
+    arrays: Arrays,
+    part: Part,
+    metrics: Sequence[Metric] = (),
+    ragged: bool = False,
+    change: Callable[[Batch], Batch] = lambda batch: batch,
 ) -> Sums:
     """Correct answers (count), mean loss and ``metrics``' sums on one client's part (``rows [max]``, ``count``).
 
     ``ragged``: where this is mapped over clients, small ones do not wait for the largest (see :func:`in_lanes`).
+    ``change``: what becomes of its samples before.
     """
     width = min(chunk_size(), part.rows.shape[0])
     chunks = -(-part.rows.shape[0] // width)
@@ -34,12 +41,12 @@ def score(
     def chunk(task: Task, params: Tree, arrays: Arrays, part: Part, start: Array) -> Sums:
         at = jax.lax.dynamic_slice(part.rows, (start,), (width,))
         weight = (start + jnp.arange(width) < part.counts).astype(jnp.float32)
-        batch = arrays.view(part.rows, part.counts).take(at, weight)
+        batch = change(arrays.view(part.rows, part.counts).take(at, weight))
         correct, loss = task.score(params, batch)
         if not metrics:
             return correct, loss, {}
         outputs = task.apply(params, batch.x)  # the compiler sees that the score has them, too
-        seen = flat(task.model, outputs, batch.y, weight)
+        seen = flat(task.model, outputs, batch.y, batch.weight)
         return correct, loss, {m.name: m.statistics(*seen) for m in metrics}
 
     def whole(task: Task, params: Tree, arrays: Arrays, part: Part) -> Sums:
@@ -148,8 +155,33 @@ def evaluate_client(
     metrics: Sequence[Metric] = (),
     ragged: bool = False,
 ) -> dict[str, Any]:
-    """What is recorded of one client, with the message it would be sent now (see :func:`evaluate_message`)."""
-    return evaluate_message(method, task, arrays, method.send(server, client_id), client, parts, keys, metrics, ragged)
+    """What is recorded of one client, with the message it would be sent now (see :func:`evaluate_message`).
+
+    Of a liar nothing is: what is reported is that of honest clients.
+    """
+    message = method.send(server, client_id)
+    record = evaluate_message(method, task, arrays, message, client, parts, keys, metrics, ragged)
+    lies = method.lies(server, client_id) if hasattr(method, "lies") else None
+    return record if lies is None else honest(record, lies)
+
+
+def honest(record: dict[str, Any], lies: Array) -> dict[str, Any]:
+    """The record of a client; of a liar NaN, and nothing to the sums over clients.
+
+    Its training loss stays: that tells whether a run has diverged.
+    """
+
+    def hidden(name: str, value: Any) -> Any:
+        if name in ("train_loss", "distance"):
+            return value
+        nothing = jnp.nan if name in UNKNOWN else 0.0
+        return jax.tree.map(lambda v: jnp.where(lies, nothing, v).astype(v.dtype), value)
+
+    return {name: hidden(name, value) for name, value in record.items()}
+
+
+UNKNOWN = ("correct", "loss", "shared_correct", "shared_loss")
+"""Records that are NaN for a client of whom nothing is known; others are sums."""
 
 
 def evaluate_message(
@@ -173,7 +205,10 @@ def evaluate_message(
     train, test, validation = parts
     data = arrays.view(train.rows, train.counts)
     personal = method.personal(task, message, client, data, keys.personal)
-    correct, loss, sums = score(task, personal, arrays, test, metrics, ragged)
+    fooled = of_attack(method)
+    correct, loss, sums = score(task, personal, arrays, test, [m for m in metrics if m not in fooled], ragged)
+    if fooled:
+        sums |= score(task, personal, arrays, test, fooled, ragged, method.attack.triggered)[2]
     record = {
         "correct": correct,
         "loss": loss,

@@ -28,7 +28,7 @@ from cgpfl.engine.problem import (
     round_keys,
     with_public,
 )
-from cgpfl.metrics import measured
+from cgpfl.metrics import measured, of_attack
 
 # Hyper-parameters are arguments, as in the vectorised program: folded constants round otherwise. Compiled once, however
 # often a loop is run.
@@ -60,7 +60,7 @@ def simulate_loop(
     server = method.init_server(task, server_key)
     clients = [method.init_client(task, jax.random.fold_in(client_key, i)) for i in arrays.ids]
     train, aggregate = partial(_TRAIN, method), partial(_AGGREGATE, method)
-    more = measured(metrics, getattr(model, "objective", None))
+    more = (*measured(metrics, getattr(model, "objective", None)), *of_attack(method))
     evaluate = partial(_EVALUATE, method, task, arrays, metrics=more)
     size = cohort_size(participation, data.clients)
     records: list[dict[str, np.ndarray]] = []

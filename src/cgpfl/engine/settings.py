@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from cgpfl.attacks import ATTACKS, Attack, Nobody
 from cgpfl.engine.precision import PRECISIONS
 from cgpfl.hyperparameters import component, hyper
 from cgpfl.metrics import DEFAULT
@@ -15,7 +16,7 @@ from cgpfl.rounds import MEANS, OUTGOING, SAMPLERS, Mean, Outgoing, Sampler, Uni
 
 PLACE = ("devices", "store")
 """Settings that say where a run is computed."""
-SEAMS = ("sampler", "outgoing", "mean")
+SEAMS = ("sampler", "outgoing", "mean", "attack")
 """Settings that are rules of a round: they go around every method (see :class:`~cgpfl.algorithms.wrapper.Seamed`)."""
 NAMES = tuple(dict.fromkeys(name for names in LOSSES.values() for name in names))
 PRIVACY: dict[str, Any] = {"epsilon": math.inf, "delta": 1e-5, "privacy": "client", "clip": 1.0, "trusted": "nobody"}
@@ -51,6 +52,7 @@ class Settings:
     privacy: str = hyper("client", "whose: a client's, or each of its samples'", words=("client", "sample"))
     clip: float = hyper(1.0, "for privacy: largest norm of an upload, or of a sample's gradient", above=0)
     trusted: str = hyper("nobody", "who may see an upload with too little noise", words=("nobody", "server"))
+    attack: Attack = component(Nobody(), "who lies, and how, in a simulation", ATTACKS)  # noqa: RUF009
 
     @property
     def every(self) -> int:

@@ -36,7 +36,7 @@ from cgpfl.engine.problem import (
 )
 from cgpfl.engine.round import State, Static, advance, begin
 from cgpfl.engine.settings import Settings
-from cgpfl.metrics import measured
+from cgpfl.metrics import measured, of_attack
 from cgpfl.tree import Tree, nbytes
 
 
@@ -88,7 +88,7 @@ class Simulation:
             capacity=record_capacity(plan.rounds, plan.every, data.clients),
             mesh=mesh,
             precision=plan.precision,
-            metrics=measured(plan.metrics, getattr(model, "objective", None)),
+            metrics=(*measured(plan.metrics, getattr(model, "objective", None)), *of_attack(method)),
             ragged=is_ragged(data),
         )
 

@@ -41,7 +41,7 @@ from cgpfl.engine.round import State, Static, clients_work, evaluate
 from cgpfl.engine.settings import Settings
 from cgpfl.engine.simulation import traffic_of
 from cgpfl.engine.store import Store
-from cgpfl.metrics import measured
+from cgpfl.metrics import measured, of_attack
 from cgpfl.tree import Tree, plain, typed, where
 
 EVALUATED = 1024
@@ -210,9 +210,8 @@ class Streamed:
     def _program(self, clients: int, drops: bool, plan: Settings, size: int) -> Static:
         block = plan.clients_per_block or auto_block(size, clients)
         alone = Static(clients, cohort=clients, drops=drops, block=block, capacity=1, ragged=is_ragged(self.data))
-        return alone._replace(
-            precision=plan.precision, metrics=measured(plan.metrics, getattr(self.task.model, "objective", None))
-        )
+        found = measured(plan.metrics, getattr(self.task.model, "objective", None))
+        return alone._replace(precision=plan.precision, metrics=(*found, *of_attack(self.method)))
 
     def _first(self, keys: Keys) -> tuple[Any, Any]:
         """A client's and the server's first state."""

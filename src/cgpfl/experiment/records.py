@@ -41,6 +41,12 @@ def scores(correct: np.ndarray, n: np.ndarray) -> dict[str, float]:
     return reduced(correct / n, correct.sum() / n.sum())
 
 
+def pooled_curve(correct: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """Pooled accuracy ``[E]`` of ``correct [E, N]`` of ``n [N]``, over clients of whom it is known."""
+    known = np.isfinite(correct)
+    return np.where(known, correct, 0).sum(axis=1) / np.maximum(np.where(known, n, 0).sum(axis=1), 1)
+
+
 class Records(Recorded):
     """Everything recorded of one method, evaluation by evaluation."""
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from cgpfl.algorithms.wrapper import unseamed
 from cgpfl.contexts import membership, spreading, transition
 from cgpfl.data import FederatedData, Form
 from cgpfl.engine import State
@@ -197,13 +198,13 @@ class Result:
     @property
     def contexts(self) -> Contexts | None:
         """The contexts found, or None for a method without any."""
-        values = self.records.values
+        values, own = self.records.values, unseamed(self.method)
         if "context" not in values or not self.records.rounds:
             return None
-        for name in values.keys() & {"trust", "heard"}:  # by client id → by place in the table
+        for name in values.keys() & {"trust", "heard", "liar"}:  # by client id → by place in the table
             values = values | {name: values[name][:, self.data.ids]}
         return Contexts(
-            **measured(values, parameters(self.method) if is_dataclass(self.method) else {}),
+            **measured(values, parameters(own) if is_dataclass(own) else {}),
             rounds=np.asarray(self.records.rounds),
             history=values["context"],
             truth=self.data.context,

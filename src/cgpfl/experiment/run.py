@@ -20,7 +20,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.events import Callback, Teller
 from cgpfl.experiment.given import a_method
-from cgpfl.experiment.records import Records
+from cgpfl.experiment.records import Records, scores
 from cgpfl.experiment.result import Result
 from cgpfl.hyperparameters import parameters
 from cgpfl.metrics import headline
@@ -144,8 +144,12 @@ def fingerprint(method: Any, model: Any, settings: Settings) -> dict[str, Any]:
     own = unseamed(method)
     hyper_parameters = parameters(own) if dataclasses.is_dataclass(own) else {}
     rules = {} if own is method else {name: parameters(method)[name] for name in SEAMS}
+    if rules.get("attack") == {"name": "none"}:
+        del rules["attack"]  # runs made before there was a choice stay the same
     if hyper_parameters.get("descent") == {"name": "sgd", **parameters(SGD())}:
         del hyper_parameters["descent"]  # runs made before there was a choice stay the same
+    if hyper_parameters.get("smallest") == 1:
+        del hyper_parameters["smallest"]
     aim = getattr(model, "objective", Classification())
     objective = (
         {}
@@ -177,5 +181,6 @@ def explain(label: str, method: Any, where: str) -> str:
 
 def mean_accuracy(records: Sequence[Records], data: Sequence[FederatedData]) -> float | None:
     """In the newest evaluation, over runs that have one."""
-    each = [r.values["correct"][-1].sum() / d.test.counts.sum() for r, d in zip(records, data, strict=True) if r.rounds]
+    found = zip(records, data, strict=True)
+    each = [scores(r.values["correct"][-1], d.test.counts)["pooled"] for r, d in found if r.rounds]
     return float(np.mean(each)) if each else None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cgpfl.experiment.records import Cost, Records, scores
+from cgpfl.experiment.records import Cost, Records, pooled_curve, scores
 from cgpfl.metrics import METRICS, Metric
 from cgpfl.report.columns import comparison_table
 from cgpfl.tables import Table
@@ -94,7 +94,7 @@ class Runs:
         if not fine:
             return np.zeros(0, int), np.zeros((0, 0))
         longest = max((r.rounds for r, _ in fine), key=len)
-        each = [r.values["correct"].sum(axis=1) / n.sum() for r, n in fine]
+        each = [pooled_curve(r.values["correct"], n) for r, n in fine]
         curves = [np.pad(c, (0, len(longest) - len(c)), mode="edge") for c in each]  # one that stopped stays as it was
         return np.asarray(longest), np.stack(curves)
 

@@ -12,6 +12,8 @@ import pandas as pd
 HARDLY, MUCH = 0.1, 0.5
 """Mean trust of clients that hardly differ from their context is below the first, of those that differ much above."""
 PARTS = {3: "a third", 4: "a quarter", 5: "a fifth", 6: "a sixth", 8: "an eighth", 10: "a tenth"}
+MOST_NAMED = 20
+"""Clients whose numbers are listed."""
 MOST_SIZES = 8
 """Contexts whose sizes are listed; of more, the smallest and the largest."""
 
@@ -53,6 +55,10 @@ class Choice:
     folds: int | None = None
     pulled: bool = False
     """Whether trust decides how far a client's model is from its context's."""
+    smallest: int = 1
+    """Members below which a context's clients have models of their own, and no say."""
+    liar: np.ndarray | None = None
+    """``[N]``: who lied, in a simulation of that."""
 
     @property
     def sizes(self) -> list[int]:
@@ -85,6 +91,22 @@ class Choice:
         if self.looked and self.heard is not None and not self.heard.all():
             unheard = int((~self.heard).sum())
             lines.append(f"no evidence about {unheard} of {clients} clients: too few answers or samples")
+        return [*lines, *self.suspects()]
+
+    def suspects(self) -> list[str]:
+        """A line for each context that is too small to have a say, or that liars have forged, with its members."""
+        lines = []
+        for context in np.unique(self.assignment) if self.looked and not self.alone else []:
+            members = np.flatnonzero(self.assignment == context)
+            who = f"context {context}, of {count(len(members), 'client')} ({listed(members[:MOST_NAMED].tolist())}"
+            who += ")" if len(members) <= MOST_NAMED else ", ...)"
+            lies = 0 if self.liar is None else int(self.liar[members].sum())
+            if lies == len(members):
+                lines.append(f"{who}: forged, all of them lie")
+            elif 2 * lies >= len(members):
+                lines.append(f"{who}: captured, {lies} of them lie")
+            elif len(members) < self.smallest:
+                lines.append(f"{who}: fewer than {self.smallest}; they have models of their own, and no say")
         return lines
 
     def facts(self) -> dict[str, Any]:
@@ -138,6 +160,9 @@ def measured(values: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> d
     assignment, k = np.asarray(last["context"]).astype(int), int(last["k"])
     clients, given = len(assignment), settings.get("contexts", "auto")
     found: dict[str, Any] = {"assignment": assignment, "k": k, "chosen": given == "auto"}
+    found["smallest"] = settings.get("smallest", 1)
+    if "liar" in last:
+        found["liar"] = np.asarray(last["liar"]).astype(bool)
     if isinstance(settings.get("most"), int):
         found["limit"] = min(settings["most"], clients)
     if "score" in last:

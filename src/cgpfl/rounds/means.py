@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -16,6 +18,12 @@ class Mean:
     """A rule that makes one tree of many. A subclass writes ``mean``; groups follow from it."""
 
     name = ""
+    robust: ClassVar[bool] = False
+    """Whether it is meant to stand liars: then updates are bounded before anything is made of them."""
+
+    def drawn(self, key: Array) -> Mean:
+        """The rule of one round, for those that draw something; ``key`` is of (seed, round)."""
+        return self
 
     def mean(self, stacked: Tree, weights: Array, fallback: Tree) -> Tree:
         """Of ``stacked`` (leaves ``[C, ...]``) by ``weights [C]``; 0 = did not answer. All zero: ``fallback``."""

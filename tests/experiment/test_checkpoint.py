@@ -172,3 +172,25 @@ def test_personal_states_off_the_device_are_checked(tmp_path):
     flip(tmp_path / "clients" / "0.npy")
     with pytest.raises(CgpflError, match=r"0\.npy is damaged"):
         Store(like, 5).restore(tmp_path / "clients")
+
+
+def test_files_that_changed_places_are_noticed(tmp_path):
+    """Their checksums are right, and they are not what they stand for."""
+    folder = two(tmp_path)
+    records = tmp_path / "records-000004.safetensors", tmp_path / "records-000008.safetensors"
+    contents = [file.read_bytes() for file in records]
+    for file, content in zip(records, reversed(contents), strict=True):
+        file.write_bytes(content)
+    with pytest.raises(CgpflError, match="is another file: its records are not of this method and round"):
+        folder.load(LIKE)
+    for file, content in zip(records, contents, strict=True):
+        file.write_bytes(content)
+    (tmp_path / "state.safetensors").write_bytes(contents[0])
+    assert MethodFolder(tmp_path).load(LIKE)[1]["round"] == 4  # the one before
+    (tmp_path / "before.safetensors").write_bytes(contents[0])
+    with pytest.raises(CgpflError, match="is another file: it says no round; delete the folder"):
+        MethodFolder(tmp_path).load(LIKE)
+    other = two(tmp_path / "other")
+    (tmp_path / "other" / "records-000004.safetensors").write_bytes(contents[0])
+    with pytest.raises(CgpflError, match="not of this method"):
+        other.load(LIKE)

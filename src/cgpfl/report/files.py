@@ -11,16 +11,19 @@ import numpy as np
 import pandas as pd
 
 from cgpfl.errors import CgpflError, DamagedError
-from cgpfl.files import load_arrays
+from cgpfl.files import check_sum, load_arrays
 
 EVENTS = "events.jsonl"
 
 
 @contextmanager
 def reading(file: Path) -> Iterator[None]:
-    """Whatever goes wrong with one file of a run folder is one line that names it."""
+    """Whatever goes wrong with one file of a run folder is one line that names it; so is a checksum that is another."""
     try:
+        check_sum(file)
         yield
+    except DamagedError:
+        raise
     except Exception as error:
         raise CgpflError(f"run {file.parent}: {file.name} cannot be read ({_short(error)})") from error
 

@@ -12,6 +12,7 @@ import random
 import shutil
 import signal
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,10 +85,12 @@ class Federations:
             if running.ended is not None:
                 self._again(federation, running, out)
                 running = Running(federation, out)
-            wait = self.draw.uniform(0, 12)
-            if not running.wait(wait if len(seen) < kills else PATIENCE * 2) and len(seen) >= kills:
-                raise TimeoutError("the run does not end")
-            if running.ended is None and len(seen) < kills:
+            if len(seen) >= kills:
+                if not running.wait(PATIENCE * 4):
+                    raise TimeoutError("the run does not end")
+                continue
+            wait = self._until(running, out)
+            if running.ended is None:
                 victim = self.draw.choice(VICTIMS)
                 if victim == "server" and not has_server(out) and self.draw.random() < 0.8:
                     continue  # one that had not begun is missed after two minutes: now and then is enough
@@ -95,6 +98,15 @@ class Federations:
                     seen.append(Moment(victim, round(wait, 2)))
                 if victim in ("server", "SuperLink") and not running.wait(START + 60):
                     raise TimeoutError(f"nobody noticed that the {victim} is gone")
+
+    def _until(self, running: Running, out: Path) -> float:
+        """Wait for a moment: some seconds, or a round or two and then some → how long that was."""
+        began, rounds = time.monotonic(), self.draw.choice([0, 1, 1, 2])
+        goal = told(out) + rounds
+        while rounds and told(out) < goal and not running.wait(0.2) and time.monotonic() - began < PATIENCE:
+            pass
+        running.wait(self.draw.uniform(0, 4 if rounds else 15))
+        return time.monotonic() - began
 
     def _again(self, federation: Trial, running: Running, out: Path) -> None:
         """What an operator does: start the SuperLink where it is gone, and give the command once more."""
@@ -147,6 +159,11 @@ class Running:
         return self.ended is not None
 
 
+def told(out: Path) -> int:
+    """Rounds that the server has told of."""
+    return sum(e["kind"] == "progress" for _, e in events(out / EVENTS))
+
+
 def _command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
@@ -161,8 +178,8 @@ def differences(app: Path, out: Path) -> list[str]:
     answered: any answers that give these bits will do.
     """
     agreed, label = read_agreement(app / "experiment.toml"), METHOD["name"]
-    told = [e["values"] for _, e in events(out / EVENTS) if e["kind"] == "progress"]
-    answered = {e["round"] - 1: set(e["answered"]) for e in reversed(told)}  # the last round is told twice, evaluated
+    rounds = [e["values"] for _, e in events(out / EVENTS) if e["kind"] == "progress"]
+    answered = {e["round"] - 1: set(e["answered"]) for e in reversed(rounds)}  # the last round is told twice, evaluated
     unknown = [t for t in range(ROUNDS) if t not in answered]
     if len(unknown) > 3:
         return [f"{len(unknown)} of {ROUNDS} rounds were never told"]

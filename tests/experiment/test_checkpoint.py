@@ -194,3 +194,14 @@ def test_files_that_changed_places_are_noticed(tmp_path):
     (tmp_path / "other" / "records-000004.safetensors").write_bytes(contents[0])
     with pytest.raises(CgpflError, match="not of this method"):
         other.load(LIKE)
+
+
+def test_killed_after_the_state_before_was_kept(tmp_path):
+    """Both names were of one file then, and the third, by which the next was to be kept, stayed."""
+    folder = two(tmp_path)
+    (tmp_path / "before.safetensors").unlink()
+    (tmp_path / "before.safetensors").hardlink_to(tmp_path / "state.safetensors")
+    folder.save({"w": np.zeros(2, np.float32)}, {"round": 10, "records": 5}, block([10]))
+    assert not list(tmp_path.glob(".*"))
+    assert MethodFolder(tmp_path).facts()["round"] == 10
+    assert load_arrays(tmp_path / "before.safetensors")[1]["round"] == 8

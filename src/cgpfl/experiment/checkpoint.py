@@ -104,6 +104,7 @@ class MethodFolder:
         except OSError:  # a file system without
             shutil.copyfile(self.path / STATE, part)
         part.replace(self.path / BEFORE)
+        part.unlink(missing_ok=True)  # to rename one name of a file to another of its names does nothing
 
     def store(self) -> str:
         """Where the run that was saved here kept its personal states."""

@@ -4,7 +4,7 @@
     python -m benchmarks.costs gate [--nodes 2]        a deployment of FedAvg with 10⁵ parameters
 
 Both count the time spent in the parts themselves, so that what else a machine does meets parts and whole alike.
-``gate`` times requests to Flower's own application with and without the gate, and multiplies by the requests of a round, which
+``gate`` times requests to Flower's own application with and without the gate, and multiplies by a round's requests, which
 the SuperLink's log tells.
 """
 

@@ -4,8 +4,8 @@
     python -m benchmarks.costs gate [--nodes 2]        a deployment of FedAvg with 10⁵ parameters
 
 Both count the time spent in the parts themselves, so that what else a machine does meets parts and whole alike.
-``gate`` times requests to Flower's own application with and without the gate, and multiplies by a round's requests, which
-the SuperLink's log tells.
+``gate`` times requests to Flower's own application with and without the gate, times a round's requests, which the
+SuperLink's log tells.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Hashes, licences and the bill of materials; no package index is asked."""
 
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 
 import licences
 import pytest
 import requirements
 import sbom
+from packaging.requirements import Requirement
 
 A, B = "a" * 64, "b" * 64
 
@@ -103,3 +104,17 @@ def test_the_bill_of_materials():
     if pinned["plotly"] == distribution("plotly").version:
         (reference,) = parts["plotly"]["externalReferences"]
         assert all(len(h["content"]) == 64 for h in reference["hashes"])
+
+
+def test_nothing_is_needed_that_is_not_pinned():
+    """What is installed by hashes takes nothing beside them: pip would refuse."""
+    pinned = {requirements.normal(n) for n, _, _ in requirements.pinned(requirements.FILES[0].read_text())}
+    for file in requirements.FILES[:2]:
+        pinned |= {requirements.normal(n) for n, _, _ in requirements.pinned(file.read_text())}
+        for name in sorted(pinned):
+            try:
+                needs = [Requirement(text) for text in distribution(name).requires or []]
+            except PackageNotFoundError:
+                continue
+            due = [r for r in needs if r.marker is None or r.marker.evaluate({"extra": ""})]
+            assert not [str(r) for r in due if requirements.normal(r.name) not in pinned], name

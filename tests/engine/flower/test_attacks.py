@@ -19,7 +19,7 @@ from cgpfl.algorithms import get_method
 from cgpfl.data import make_data
 from cgpfl.engine.flower.apps import client_app
 from cgpfl.engine.flower.bounds import outliers
-from cgpfl.engine.flower.link import Link
+from cgpfl.engine.flower.link import Link, _array
 from cgpfl.engine.flower.orders import cleaned
 from cgpfl.engine.flower.pull import pulled
 from cgpfl.engine.flower.rules import Rules
@@ -56,6 +56,18 @@ def test_an_order_that_is_none_is_answered(capsys):
         answer = app(message, context).content.config_records["said"]
         assert answer["problem"] == "its node cannot take part; its log says why"
         assert "an order came that is none" in capsys.readouterr().err
+
+
+def test_a_header_that_is_no_python_is_refused():
+    """Found by a fuzzer: NumPy's own reader raises what nobody expects of it (tokenize.TokenError)."""
+    for text in (
+        "{'descr':   \n\0\0   \n",
+        "(" * 150,
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (9" + "9" * 5000,
+    ):
+        content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(24)
+        with pytest.raises(ValueError, match="another header"):
+            _array(content, (3, 2), np.dtype(np.float32))
 
 
 def test_a_node_does_only_what_the_server_signed(capsys):

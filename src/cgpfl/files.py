@@ -221,7 +221,7 @@ def check_sum(path: Path) -> None:
         lines = read_text(path.parent / SUMS, errors="replace").splitlines()
     except OSError:
         return
-    known = dict(reversed(line.split("  ", 1)) for line in lines if "  " in line)
+    known = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     if path.name in known and hashlib.sha256(path.read_bytes()).hexdigest() != known[path.name]:
         how = f"remove {SUMS} if it was changed on purpose"
         raise DamagedError(f"run {path.parent}: {path.name} is damaged: its checksum is another; {how}")

@@ -139,6 +139,9 @@ def test_files_for_people_have_checksums_beside_them(tmp_path):
     (tmp_path / "a.json").write_text('{"accuracy": 0.8}')
     with pytest.raises(DamagedError, match=r"a\.json is damaged: its checksum is another; remove sha256sums\.txt if"):
         check_sum(tmp_path / "a.json")
+    (tmp_path / "b.json").symlink_to("/dev/zero")
+    with pytest.raises(CgpflError, match="is a device; must be a file"):
+        check_sum(tmp_path / "b.json")
     with pytest.raises(RuntimeError, match="killed"), summed(tmp_path, "a.json"):
         raise RuntimeError("killed")
     check_sum(tmp_path / "a.json")  # half written: no checksum rather than a wrong one

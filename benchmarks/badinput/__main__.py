@@ -101,6 +101,8 @@ def main() -> int:
                 count, bad = count + number, bad + len(wrong)
                 for line in wrong:
                     print(f"WRONG {line}", flush=True)
+                if count % 500 < number:
+                    print(f"{what}: {count} so far", flush=True)
             print(f"{what}: {count}, {bad} wrong answers, {time.monotonic() - began:.0f} s", flush=True)
             total, faults = total + count, faults + bad
     print(f"{total} in all, {faults} wrong answers")

@@ -39,19 +39,19 @@ def bounded(seconds: int = SLOW) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def attempt(what: str, call: Callable[[Path], Any]) -> str | None:
+def attempt(what: str, call: Callable[[Path], Any], seconds: int = SLOW) -> str | None:
     """``call`` with a folder of its own → what is wrong with what came of it: nothing where it ended, or in a line."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            with bounded():
+            with bounded(seconds):
                 call(Path(folder))
         except CgpflError as error:
             said = str(error)
             if "\n" in said.strip() or len(said) > LONGEST or not said:
                 return f"{what}: not one line: {said[:200]!r}"
         except HangError:
-            return f"{what}: nothing within {SLOW} s"
+            return f"{what}: nothing within {seconds} s"
         except (Exception, SystemExit):
             return f"{what}: {traceback.format_exc(limit=-4)}"
     return None

@@ -12,7 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.badinput.attempt import attempt
+from benchmarks.badinput.attempt import SLOW, attempt
 from benchmarks.crash.equal import without_times
 from cgpfl.experiment.config import from_dict
 from cgpfl.experiment.experiment import resume_experiment, run_experiment
@@ -136,9 +136,11 @@ def damaged(seed: int, whole: Path, readers: tuple[str, ...] = tuple(READERS)) -
             what = damage(copy, draw)
             with contextlib.redirect_stderr(io.StringIO()):
                 found = read(copy)
+            if what == "lose summary.json" and name == "shown":
+                return  # the report is of a run that has none yet
             if repr(found) != right(whole, name) and not (name == "shown" and what.split("/")[-1].split()[-1] in FREE):
                 raise AssertionError(f"{what}: another answer")
 
-        found = attempt(f"{name}, seed {seed}", trial)
+        found = attempt(f"{name}, seed {seed}", trial, SLOW if share > 0.2 else 12 * SLOW)  # others may compile
         wrong += [] if found is None else [found]
     return count, wrong

@@ -216,7 +216,9 @@ def summed(folder: Path, *names: str) -> Iterator[None]:
 
 
 def check_sum(path: Path) -> None:
-    """Refuse a file that is not as it was written, if that was noted."""
+    """Refuse what is no file, which may never end, and a file that is not as it was written, if that was noted."""
+    if os.path.lexists(path):
+        regular(path)
     try:
         lines = read_text(path.parent / SUMS, errors="replace").splitlines()
     except OSError:

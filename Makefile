@@ -12,7 +12,8 @@ TRACKERS := tensorboard==2.21.0 wandb==0.31.0 mlflow-skinny==3.17.2 sqlalchemy==
 MODULES := torch==2.13.0 equinox==0.13.8
 ACCOUNTS := dp-accounting==0.6.0
 
-.PHONY: setup browser run docs test test-slow test-long test-track test-torch test-privacy lint types deploy-demo bench clean
+.PHONY: setup browser run docs test test-slow test-long test-track test-torch test-privacy test-wheel lint types sbom
+.PHONY: deploy-demo bench clean
 
 setup: $(DONE)
 
@@ -20,12 +21,12 @@ $(DONE): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "cgpfl needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(DONE)
 
 $(TESTS): $(DONE) requirements-test.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.txt
 	@touch $(TESTS)
 
 run: setup
@@ -34,7 +35,7 @@ run: setup
 # The documentation: spelling, then the site, whose warnings (a dead link, a page in no menu) are errors.
 $(VENV)/docs/.installed: requirements-docs.txt
 	$(PYTHON) -m venv $(VENV)/docs
-	$(VENV)/docs/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt
+	$(VENV)/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.txt
 	@touch $@
 
 docs: $(VENV)/docs/.installed
@@ -89,9 +90,20 @@ test-privacy: $(TESTS)
 lint: $(TESTS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/requirements.py --check
+	$(BIN)/python tools/licences.py
 
 types: $(TESTS)
 	$(BIN)/mypy
+
+# What an installed cgpfl consists of: CycloneDX. EXTRAS="report deploy" for those of extras.
+EXTRAS ?= report
+sbom: setup
+	$(BIN)/python tools/sbom.py build/sbom.json $(EXTRAS)
+
+# The wheel in fresh environments, without extras and with each: some minutes, and a package index.
+test-wheel: setup
+	$(BIN)/python tools/wheel.py
 
 # A server and four nodes as processes, over TLS with authenticated nodes; then the same in simulation, compared.
 deploy-demo: $(TESTS)

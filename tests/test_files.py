@@ -1,6 +1,7 @@
 """Files: whole, checked, never through a link, never without end."""
 
 import os
+import shutil
 import stat
 import subprocess
 
@@ -8,8 +9,21 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from cgpfl.errors import CgpflError
-from cgpfl.files import a_path, append, check_new, load_arrays, make_folder, read_text, regular, save_arrays, write
+from cgpfl.errors import CgpflError, DamagedError
+from cgpfl.files import (
+    SUMS,
+    a_path,
+    append,
+    check_new,
+    check_sum,
+    load_arrays,
+    make_folder,
+    read_text,
+    regular,
+    save_arrays,
+    summed,
+    write,
+)
 
 ARRAYS = {"w": np.linspace(0.1, 0.9, 40, dtype=np.float32), "n": np.arange(3)}
 
@@ -112,3 +126,22 @@ def test_a_folder_that_cannot_be_written_to(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(CgpflError, match="cannot be written to"):
         check_new(tmp_path / "a")
+
+
+def test_files_for_people_have_checksums_beside_them(tmp_path):
+    with summed(tmp_path, "a.json"):
+        (tmp_path / "a.json").write_text('{"accuracy": 0.9}')
+        check_sum(tmp_path / "a.json")  # not yet
+    check_sum(tmp_path / "a.json")
+    check_sum(tmp_path / "other")  # nothing is known of it
+    if shutil.which("sha256sum"):
+        subprocess.run(["sha256sum", "--check", SUMS], cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "a.json").write_text('{"accuracy": 0.8}')
+    with pytest.raises(DamagedError, match=r"a\.json is damaged: its checksum is another; remove sha256sums\.txt if"):
+        check_sum(tmp_path / "a.json")
+    (tmp_path / "b.json").symlink_to("/dev/zero")
+    with pytest.raises(CgpflError, match="is a device; must be a file"):
+        check_sum(tmp_path / "b.json")
+    with pytest.raises(RuntimeError, match="killed"), summed(tmp_path, "a.json"):
+        raise RuntimeError("killed")
+    check_sum(tmp_path / "a.json")  # half written: no checksum rather than a wrong one

@@ -32,6 +32,8 @@ MOST_TEXT = 64 << 20
 CHECKSUM = "sha256"
 UNKNOWN = b"0" * 64
 """What stands for the checksum while it is computed."""
+SUMS = "sha256sums.txt"
+"""Checksums of a folder's files for people, as ``sha256sum --check`` reads them."""
 
 
 @contextmanager
@@ -202,6 +204,29 @@ def is_whole(path: Path) -> bool:
         while block := file.read(1 << 20):
             found.update(block)
     return found.hexdigest().encode() == marked[1]
+
+
+@contextmanager
+def summed(folder: Path, *names: str) -> Iterator[None]:
+    """Files that are written inside get their checksums at the end; while they are written there are none."""
+    (folder / SUMS).unlink(missing_ok=True)
+    yield
+    each = [f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
+    write(folder / SUMS, "".join(each).encode())
+
+
+def check_sum(path: Path) -> None:
+    """Refuse what is no file, which may never end, and a file that is not as it was written, if that was noted."""
+    if os.path.lexists(path):
+        regular(path)
+    try:
+        lines = read_text(path.parent / SUMS, errors="replace").splitlines()
+    except OSError:
+        return
+    known = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    if path.name in known and hashlib.sha256(path.read_bytes()).hexdigest() != known[path.name]:
+        how = f"remove {SUMS} if it was changed on purpose"
+        raise DamagedError(f"run {path.parent}: {path.name} is damaged: its checksum is another; {how}")
 
 
 def load_facts(path: Path) -> dict[str, Any]:

@@ -545,3 +545,26 @@ def test_downloads_are_bounded(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="here is larger than"):
         fetch.save_url((tmp_path / "there").as_uri(), tmp_path / "here", lambda *told: None)
     assert (tmp_path / "here").stat().st_size == 0
+
+
+def test_archives_are_bounded(tmp_path, monkeypatch):
+    """A few kilobytes of zeros, packed, would fill a disk; the sizes that an archive states are not believed."""
+    with tarfile.open(tmp_path / "many.tar.gz", "w:gz") as tar:
+        for i in range(4):
+            about = tarfile.TarInfo(f"f{i}")
+            about.size = 50_000
+            tar.addfile(about, io.BytesIO(bytes(50_000)))
+    (tmp_path / "out").mkdir()
+    packages.unpack(tmp_path / "many.tar.gz", tmp_path / "out")
+    assert sum(f.stat().st_size for f in (tmp_path / "out").iterdir()) == 200_000
+    monkeypatch.setattr(packages, "MOST_UNPACKED", 120_000)
+    with pytest.raises(ValueError, match=r"many\.tar\.gz unpacks to more than"):
+        packages.unpack(tmp_path / "many.tar.gz", tmp_path / "out")
+    monkeypatch.setattr(packages, "MOST_MEMBERS", 3)
+    monkeypatch.setattr(packages, "MOST_UNPACKED", 10**6)
+    with pytest.raises(ValueError, match="has more than 3 files"):
+        packages.unpack(tmp_path / "many.tar.gz", tmp_path / "out")
+    (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(100_000)))
+    monkeypatch.setattr(fetch, "MOST_BYTES", 99_999)
+    with pytest.raises(ValueError, match=r"a\.gz unpacks to more than"):
+        fetch._content(tmp_path, "a")

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import signal
 import stat
@@ -121,6 +122,11 @@ def test_services_are_shut_in(app):
             ["systemd-analyze", "verify", app / "systemd" / "cgpfl-superlink.service"], capture_output=True, text=True
         )
         assert "Unknown" not in done.stderr
+        for name in ("cgpfl-superlink.service", "cgpfl-node@.service"):
+            command = ["systemd-analyze", "security", "--offline=true", app / "systemd" / name]
+            done = subprocess.run(command, capture_output=True, text=True)
+            found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
+            assert found is None or float(found[1]) <= 3.5, done.stdout  # none: a version that cannot look at files
 
 
 @pytest.mark.parametrize(

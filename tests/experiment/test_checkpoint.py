@@ -172,3 +172,36 @@ def test_personal_states_off_the_device_are_checked(tmp_path):
     flip(tmp_path / "clients" / "0.npy")
     with pytest.raises(CgpflError, match=r"0\.npy is damaged"):
         Store(like, 5).restore(tmp_path / "clients")
+
+
+def test_files_that_changed_places_are_noticed(tmp_path):
+    """Their checksums are right, and they are not what they stand for."""
+    folder = two(tmp_path)
+    records = tmp_path / "records-000004.safetensors", tmp_path / "records-000008.safetensors"
+    contents = [file.read_bytes() for file in records]
+    for file, content in zip(records, reversed(contents), strict=True):
+        file.write_bytes(content)
+    with pytest.raises(CgpflError, match="is another file: its records are not of this method and round"):
+        folder.load(LIKE)
+    for file, content in zip(records, contents, strict=True):
+        file.write_bytes(content)
+    (tmp_path / "state.safetensors").write_bytes(contents[0])
+    assert MethodFolder(tmp_path).load(LIKE)[1]["round"] == 4  # the one before
+    (tmp_path / "before.safetensors").write_bytes(contents[0])
+    with pytest.raises(CgpflError, match="is another file: it says no round; delete the folder"):
+        MethodFolder(tmp_path).load(LIKE)
+    other = two(tmp_path / "other")
+    (tmp_path / "other" / "records-000004.safetensors").write_bytes(contents[0])
+    with pytest.raises(CgpflError, match="not of this method"):
+        other.load(LIKE)
+
+
+def test_killed_after_the_state_before_was_kept(tmp_path):
+    """Both names were of one file then, and the third, by which the next was to be kept, stayed."""
+    folder = two(tmp_path)
+    (tmp_path / "before.safetensors").unlink()
+    (tmp_path / "before.safetensors").hardlink_to(tmp_path / "state.safetensors")
+    folder.save({"w": np.zeros(2, np.float32)}, {"round": 10, "records": 5}, block([10]))
+    assert not list(tmp_path.glob(".*"))
+    assert MethodFolder(tmp_path).facts()["round"] == 10
+    assert load_arrays(tmp_path / "before.safetensors")[1]["round"] == 8

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import cgpfl as package
+from cgpfl.deploy.lock import alone, has_server
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.lock import LOCK, take, writing
 from helpers import cgpfl
@@ -60,3 +61,29 @@ def test_a_lock_is_no_link(tmp_path):
     with pytest.raises(CgpflError, match="is a link"):
         take(tmp_path)
     assert (tmp_path / "victim").read_text() == "mine"
+
+
+def test_what_was_half_written_is_removed_by_the_next_writer(tmp_path):
+    place = tmp_path / "methods" / "m"
+    (place / "clients-x1_y.part").mkdir(parents=True)
+    gone = [place / f".{'a' * 16}.part", place / "clients-x1_y.part" / "rows", tmp_path / f".{'b' * 16}.part"]
+    kept = [place / "mine.part", place / "state.safetensors", tmp_path / f".{'c' * 16}.part"]
+    for file in gone + kept:
+        file.write_bytes(b"x")
+    os.utime(gone[2], (1, 1))  # the third that is kept is young: a report may be about to be written
+    os.close(take(tmp_path))
+    assert not any(file.exists() for file in (*gone, place / "clients-x1_y.part"))
+    assert all(file.exists() for file in kept)
+
+
+def test_a_server_and_a_run_share_their_lock(tmp_path):
+    """Each refused its own kind only: a run was resumed beside the server that wrote to the same folder."""
+    with alone(tmp_path):
+        with pytest.raises(CgpflError, match=f"is being written by process {os.getpid()}"):
+            take(tmp_path)
+        assert has_server(tmp_path)
+    with writing(tmp_path), pytest.raises(CgpflError, match="is being written by process"), alone(tmp_path):
+        pass
+    with alone(tmp_path):
+        pass
+    assert not has_server(tmp_path)

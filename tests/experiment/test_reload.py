@@ -11,6 +11,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment import run, run_experiment
 from cgpfl.experiment.config import from_dict
 from cgpfl.experiment.reload import load_published, load_result, published
+from cgpfl.files import SUMS
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,7 @@ def test_a_summary_from_before_scales_were_noted(made, tmp_path):
     folder = shutil.copytree(made[0].folder, tmp_path / "run")
     summary = json.loads((folder / "summary.json").read_text())
     del summary["data"]["scale"]
+    (folder / SUMS).unlink(missing_ok=True)  # changed on purpose
     (folder / "summary.json").write_text(json.dumps(summary))
     assert load_published(folder, "fedavg").data["scale"] == 1.0
 
@@ -68,6 +70,7 @@ def test_the_most_accurate_is_the_default(made, tmp_path):
     for best in ("local", "fedavg"):
         for label in ("local", "fedavg"):
             summary["methods"][label]["accuracy"]["pooled"] = 0.9 if label == best else 0.5
+        (folder / SUMS).unlink(missing_ok=True)  # changed on purpose
         (folder / "summary.json").write_text(json.dumps(summary))
         assert load_result(folder).label == best
 

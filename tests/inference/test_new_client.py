@@ -18,6 +18,7 @@ from cgpfl.engine.problem import client_keys, keys_of, make_task, on_device, rou
 from cgpfl.errors import CgpflError
 from cgpfl.experiment import run as run_method
 from cgpfl.experiment.reload import Published, choose, load_published, published
+from cgpfl.files import SUMS
 from cgpfl.inference import personalize
 from cgpfl.inference.candidates import candidates
 from cgpfl.inference.new_client import published_of
@@ -273,6 +274,7 @@ def test_the_best_of_those_with_something_for_a_stranger(run, stranger, tmp_path
     summary = json.loads((folder / "summary.json").read_text())
     for label, value in {"local": 0.9, "fedavg": 0.2, "ifca": 0.8, "cgpfl": 0.7}.items():
         summary["methods"][label]["accuracy"]["pooled"] = value
+    (folder / SUMS).unlink(missing_ok=True)  # changed on purpose
     (folder / "summary.json").write_text(json.dumps(summary))
     assert choose(folder, None) == "local"
     assert published_of(folder, None).label == "ifca"

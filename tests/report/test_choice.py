@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from browser import keep
+from cgpfl.files import SUMS
 from cgpfl.report.choice import choice
 from cgpfl.report.figures import draw
 from cgpfl.report.page import html, write_report
@@ -169,6 +170,7 @@ def run_folder(folder, values, notes=()):
     found = choice(values, AUTO)
     summary["methods"]["cgpfl-auto"]["contexts"] |= {"k": found.k, **found.facts()}
     summary["methods"]["cgpfl-auto"]["notes"] = list(notes)
+    (folder / SUMS).unlink(missing_ok=True)  # changed on purpose
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
 

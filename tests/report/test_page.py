@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from browser import LINES, METHODS, keep, lines, until
+from cgpfl.files import SUMS
 from cgpfl.report.page import write_report
 from run_folders import make, write_records
 
@@ -149,6 +150,7 @@ def test_several_runs_stand_side_by_side(opened, run_folder, tmp_path):
 def name_clients(folder, names):
     summary = json.loads((folder / "summary.json").read_text())
     summary["data"]["names"] = names
+    (folder / SUMS).unlink(missing_ok=True)  # changed on purpose
     (folder / "summary.json").write_text(json.dumps(summary))
 
 
@@ -249,6 +251,7 @@ def test_a_metric_can_be_drawn(opened, tmp_path):
     summary["metrics"] = {"mine": {"title": "my <own>", "help": "what it is", "percent": False, "higher": False}}
     for facts in summary["methods"].values():
         facts["metrics"] = {"mine": {"pooled": 1.25, "mean": 1.0, "worst_tenth": 2.0, "std": 0.1}}
+    (folder / SUMS).unlink(missing_ok=True)  # changed on purpose
     (folder / "summary.json").write_text(json.dumps(summary))
     history = pd.read_csv(folder / "history.csv")
     history.assign(**{"mine": 1.25, "mine/worst_tenth": 2.0}).to_csv(folder / "history.csv", index=False)

@@ -184,7 +184,10 @@ def _content(folder: Path, name: str) -> bytes | None:
             return path.read_bytes()
         if path.name == f"{name}.gz":
             with gzip.open(path) as file:
-                return file.read()
+                content = file.read(MOST_BYTES + 1)
+            if len(content) > MOST_BYTES:
+                raise ValueError(f"{path.name} unpacks to more than {MOST_BYTES >> 20} MB")
+            return content
     return None
 
 

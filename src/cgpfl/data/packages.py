@@ -79,14 +79,25 @@ def _failure(done: subprocess.CompletedProcess[str]) -> str:
     return ", ".join(errors[:2] or said[-1:]) or f"ended with code {done.returncode}"
 
 
+MOST_MEMBERS, MOST_UNPACKED = 10_000, 4 << 30
+"""Files of an archive, and their bytes: some kilobytes may unpack to a full disk."""
+
+
 def unpack(archive: Path, folder: Path) -> None:
     """The files of an archive (.deb, .whl or .tar.gz) into ``folder``, leaving out the folders in it."""
     if archive.suffix == ".deb":
         run(["dpkg-deb", "-x", str(archive), str(folder)], folder)
         return
-    for name, file in _zipped(archive) if archive.suffix == ".whl" else _tarred(archive):
+    done = 0
+    for count, (name, file) in enumerate(_zipped(archive) if archive.suffix == ".whl" else _tarred(archive)):
+        if count >= MOST_MEMBERS:
+            raise ValueError(f"{archive.name} has more than {MOST_MEMBERS} files")
         with (folder / Path(name).name).open("wb") as copy:
-            shutil.copyfileobj(file, copy)
+            while block := file.read(1 << 20):
+                done += len(block)
+                if done > MOST_UNPACKED:  # what it says of its sizes may be wrong
+                    raise ValueError(f"{archive.name} unpacks to more than {MOST_UNPACKED >> 20} MB")
+                copy.write(block)
 
 
 def _tarred(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:

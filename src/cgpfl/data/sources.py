@@ -172,7 +172,7 @@ def _npz(path: Path) -> Source:
 
 
 def _of_arrays(where: str, x: np.ndarray, y: np.ndarray, client: np.ndarray | None = None) -> Source:
-    if y.ndim < 1 or y.size == 0 or len(x) != len(y):
+    if x.ndim < 1 or y.ndim < 1 or y.size == 0 or len(x) != len(y):
         raise CgpflError(f"{where}: x {x.shape} and y {y.shape}; must be x [n, features...] and y [n]")
     if client is not None and client.shape != (len(y),):
         raise CgpflError(f"{where}: client has shape {client.shape}; must be one client a sample, {(len(y),)}")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cgpfl.errors import CgpflError
+from cgpfl.experiment.lock import writing
 
 LOCK = "server.lock"
 ASKING = 1.0
@@ -17,7 +18,7 @@ ASKING = 1.0
 
 @contextmanager
 def alone(out: Path) -> Iterator[None]:
-    """Hold a run folder: two servers of one run would count everything twice."""
+    """Hold a run folder: two servers of one run would count everything twice, and so would a run beside a server."""
     with (out / LOCK).open("w") as file:
         until = time.monotonic() + ASKING
         while True:
@@ -28,7 +29,8 @@ def alone(out: Path) -> Iterator[None]:
                 if time.monotonic() > until:
                     raise CgpflError(f"run {out}: is being served already; follow it by: cgpfl deploy run") from error
                 time.sleep(0.05)
-        yield
+        with writing(out):
+            yield
 
 
 def has_server(out: Path) -> bool:

@@ -32,12 +32,16 @@ from cgpfl.tree import named, unnamed
 STATE, BEFORE = "state.safetensors", "before.safetensors"
 
 
-def load_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and facts of a file of a method's folder."""
+def load_checkpoint(path: Path, *facts: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and facts of a file of a method's folder, which must have these ``facts``: it may be another's file."""
     try:
-        return load_arrays(path)
+        found = load_arrays(path)
     except DamagedError as error:
         raise DamagedError(f"checkpoint {error}") from error
+    for name in facts:
+        if name not in found[1]:
+            raise DamagedError(f"checkpoint {path}: is another file: it says no {name}")
+    return found
 
 
 def arrays_tree(arrays: dict[str, np.ndarray], like: Any, where: Path) -> Any:
@@ -76,7 +80,7 @@ class MethodFolder:
             left.unlink(missing_ok=True)  # of rounds that no state counts
         if new.rounds:
             file = self._records(new.rounds[-1])
-            save_arrays(file, new.values, {"rounds": new.rounds})
+            save_arrays(file, new.values, {"rounds": new.rounds, "method": self.path.name})
             self._counted = [*(one for one in self._counted if one != file), file]
         kept: set[Path] = set()
         if isinstance(getattr(state, "clients", None), Store):
@@ -88,7 +92,7 @@ class MethodFolder:
         save_arrays(self.path / STATE, named(state), facts)
         self._newest_is_good = True
         if kept and (self.path / BEFORE).exists():
-            kept.add(self._clients(load_checkpoint(self.path / BEFORE)[1]["round"]))
+            kept.add(self._clients(load_checkpoint(self.path / BEFORE, "round")[1]["round"]))
         for old in set(self.path.glob("clients-*")) - kept:
             shutil.rmtree(old)
 
@@ -100,6 +104,7 @@ class MethodFolder:
         except OSError:  # a file system without
             shutil.copyfile(self.path / STATE, part)
         part.replace(self.path / BEFORE)
+        part.unlink(missing_ok=True)  # to rename one name of a file to another of its names does nothing
 
     def store(self) -> str:
         """Where the run that was saved here kept its personal states."""
@@ -134,11 +139,11 @@ class MethodFolder:
     def facts(self) -> dict[str, Any]:
         """The facts saved with the newest state that can be read."""
         try:
-            return load_checkpoint(self.path / STATE)[1]
+            return load_checkpoint(self.path / STATE, "round")[1]
         except DamagedError:
             if not (self.path / BEFORE).exists():
                 raise
-            return load_checkpoint(self.path / BEFORE)[1]
+            return load_checkpoint(self.path / BEFORE, "round")[1]
 
     def load(self, like: Any, what: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any], Records]:
         """The newest state, its facts and the records it counts; it must be of the run ``what``, if that is said.
@@ -161,10 +166,12 @@ class MethodFolder:
     def _files(self, count: int) -> tuple[list[Path], Records]:
         """The files that hold the first ``count`` records, and these; of a round that is there twice, the later."""
         records, files = Records(), list[Path]()
-        for path in sorted(self.path.glob("records-*.safetensors"), key=lambda p: int(p.stem.split("-")[1])):
+        for path in sorted(self.path.glob("records-*.safetensors"), key=_number):
             if len(records.rounds) >= count:
                 break
-            values, of = load_checkpoint(path)
+            values, of = load_checkpoint(path, "rounds")
+            if of["rounds"][-1:] != [_number(path)] or of.get("method", self.path.name) != self.path.name:
+                raise DamagedError(f"checkpoint {path}: is another file: its records are not of this method and round")
             records = _first(records, sum(t < of["rounds"][0] for t in records.rounds))
             records.add(of["rounds"], values)
             files.append(path)
@@ -173,7 +180,7 @@ class MethodFolder:
         return files, _first(records, count)
 
     def _load(self, name: str, like: Any, what: dict[str, Any] | None) -> tuple[Any, dict[str, Any], Records]:
-        arrays, facts = load_checkpoint(self.path / name)
+        arrays, facts = load_checkpoint(self.path / name, "round", "records")
         counted, records = self._files(facts["records"])
         wanted = isinstance(getattr(like, "clients", None), Store)
         if wanted != (self.store() == "host"):
@@ -185,6 +192,11 @@ class MethodFolder:
         check_same(self.path, facts.get("run", {}), facts.get("run", {}) if what is None else what)
         self._counted = counted
         return state._replace(clients=like.clients) if wanted else state, facts, records
+
+
+def _number(path: Path) -> int:
+    """The last round of a file of records."""
+    return int(path.stem.split("-")[1])
 
 
 def _first(records: Records, count: int) -> Records:

@@ -25,7 +25,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import finite
 from cgpfl.experiment.records import Cost, Records, pull
 from cgpfl.experiment.table import Runs, default_target, ranking, shown
-from cgpfl.files import load_arrays, save_arrays, write
+from cgpfl.files import load_arrays, save_arrays, summed, write
 from cgpfl.tables import Table
 
 
@@ -97,25 +97,26 @@ def finish(
     """Write table, summary, history and figures; ``facts`` of data, model, seeds and rounds go into the summary."""
     target = target or default_target(runs)
     table = ranking(runs, target)
-    write(path / "table.csv", table.to_csv(index=False).encode())
-    text = shown(table, "table", target, len(facts["seeds"]), _task(facts["data"]))
-    write(path / "table.md", replace(text, strong=[]).markdown().encode())
-    write(path / "table.tex", text.latex().encode())
-    histories = [h for h in (r.history(pull(r.settings.get("prox", 0.0))) for r in runs.values()) if len(h)]
-    history = pd.concat(histories, ignore_index=True) if histories else pd.DataFrame(columns=["round", "accuracy"])
-    columns = ["method", "seed", *(c for c in history.columns if c not in ("method", "seed"))]
-    write(path / "history.csv", history.reindex(columns=columns).to_csv(index=False).encode())
-    methods: dict[str, Any] = {}
-    for row in table.to_dict("records"):
-        of = runs[str(row["method"])]
-        behind = {"each_seed": of.accuracy().tolist(), "k": of.contexts(), "ari": of.ari}
-        behind |= {"settings": of.settings, "tried": of.tried}
-        methods[of.label] = {**{k: v for k, v in row.items() if k != "method"}, **behind}
-    notes = notes + [line for of in runs.values() for line in of.undefined()]
-    measured = {m.name: m.about() for of in runs.values() for m in of.metrics()}
-    about = {"metrics": measured} if measured else {}
-    summary = {**facts, "target": target, "notes": notes, **about, "methods": methods}
-    write(path / "summary.json", (json.dumps(finite(summary), indent=2, allow_nan=False) + "\n").encode())
+    with summed(path, "history.csv", "summary.json", "table.csv"):
+        write(path / "table.csv", table.to_csv(index=False).encode())
+        text = shown(table, "table", target, len(facts["seeds"]), _task(facts["data"]))
+        write(path / "table.md", replace(text, strong=[]).markdown().encode())
+        write(path / "table.tex", text.latex().encode())
+        histories = [h for h in (r.history(pull(r.settings.get("prox", 0.0))) for r in runs.values()) if len(h)]
+        history = pd.concat(histories, ignore_index=True) if histories else pd.DataFrame(columns=["round", "accuracy"])
+        columns = ["method", "seed", *(c for c in history.columns if c not in ("method", "seed"))]
+        write(path / "history.csv", history.reindex(columns=columns).to_csv(index=False).encode())
+        methods: dict[str, Any] = {}
+        for row in table.to_dict("records"):
+            of = runs[str(row["method"])]
+            behind = {"each_seed": of.accuracy().tolist(), "k": of.contexts(), "ari": of.ari}
+            behind |= {"settings": of.settings, "tried": of.tried}
+            methods[of.label] = {**{k: v for k, v in row.items() if k != "method"}, **behind}
+        notes = notes + [line for of in runs.values() for line in of.undefined()]
+        measured = {m.name: m.about() for of in runs.values() for m in of.metrics()}
+        about = {"metrics": measured} if measured else {}
+        summary = {**facts, "target": target, "notes": notes, **about, "methods": methods}
+        write(path / "summary.json", (json.dumps(finite(summary), indent=2, allow_nan=False) + "\n").encode())
     from cgpfl.report.comparison import draw
 
     draw(path)

@@ -10,6 +10,7 @@ summary.json       the figures people quote
 table.md, table.tex      the same as a table
 figures/           each as .png, .svg and .pdf
 methods/NAME/      state and records of each method (see checkpoint.py)
+sha256sums.txt     of metrics, history and summary, checked when they are read; for sha256sum --check, too
 run.lock           who writes to it, or did last (see lock.py)
 """
 
@@ -29,13 +30,16 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment import artifacts
 from cgpfl.experiment.checkpoint import MethodFolder
 from cgpfl.experiment.notes import against
-from cgpfl.files import check_new, make_folder, no_link, read_text, save_arrays, write, written
+from cgpfl.files import check_new, make_folder, no_link, read_text, save_arrays, summed, write, written
 from cgpfl.hyperparameters import parameters as parameters
 from cgpfl.metrics import METRICS
 from cgpfl.report.columns import run_table
 
 if TYPE_CHECKING:
     from cgpfl.experiment.result import Outcome, Result
+
+KEPT = ("history.csv", "metrics.parquet", "summary.json")
+"""What is read again of a finished run, beside files of arrays."""
 
 
 class RunFolder:
@@ -103,6 +107,14 @@ class RunFolder:
         """Write metrics, history, summary, table and figures; returns the summary."""
         if not results:
             return {}
+        with summed(self.path, *KEPT):
+            summary = self._write(results)
+        from cgpfl.report.figures import draw
+
+        draw(self.path)
+        return summary
+
+    def _write(self, results: Sequence[Outcome]) -> dict[str, Any]:
         with_label = [r.history.assign(method=r.label) for r in results]
         history = pd.concat(with_label, ignore_index=True)
         columns = ["method", *(c for c in history.columns if c != "method")]
@@ -118,9 +130,6 @@ class RunFolder:
         table = replace(table, note=". ".join(table.legend()) + ".")
         write(self.path / "table.md", replace(table, strong=[]).markdown().encode())
         write(self.path / "table.tex", table.latex().encode())
-        from cgpfl.report.figures import draw
-
-        draw(self.path)
         return summary
 
 

@@ -1,16 +1,21 @@
 """One writer of a run folder: whoever comes second is told who is first.
 
 The lock is the system's (flock) on ``run.lock``: it ends with its process, however that ends, so a file that a killed
-run left behind locks nothing. The file says whose it is. ``cgpfl deploy`` holds a lock of its own.
+run left behind locks nothing. The file says whose it is. ``cgpfl deploy`` takes it, too, beside a lock of its own.
+Whoever has it removes what a killed writer had half written.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
 import os
+import re
+import shutil
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -23,6 +28,9 @@ from cgpfl.files import no_link
 LOCK = "run.lock"
 WITHOUT = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 """What a file system says that has no locks."""
+UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.part|clients-\w+\.part")
+"""Names of what is being written (files.py, checkpoint.py)."""
+RECENT = 60.0
 
 
 @contextmanager
@@ -57,7 +65,22 @@ def take(folder: Path) -> int:
     about = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now().isoformat(" ", "seconds")}
     os.ftruncate(handle, 0)
     os.pwrite(handle, json.dumps(about).encode(), 0)
+    _sweep(folder)
     return handle
+
+
+def _sweep(folder: Path) -> None:
+    """Remove files that were never finished; in the folder itself a report may be about to be, for a while."""
+    for part in folder.rglob("*.part"):
+        with contextlib.suppress(OSError):
+            if not UNFINISHED.fullmatch(part.name) or (
+                part.parent == folder and time.time() - part.lstat().st_mtime < RECENT
+            ):
+                continue
+            if part.is_dir() and not part.is_symlink():
+                shutil.rmtree(part)
+            else:
+                part.unlink()
 
 
 def _who(content: bytes) -> str:

@@ -22,7 +22,7 @@ from cgpfl.experiment.folder import RunFolder, form_of
 from cgpfl.experiment.lines import pointing
 from cgpfl.experiment.result import Result
 from cgpfl.experiment.run import fingerprint, run_method
-from cgpfl.files import read_text
+from cgpfl.files import check_sum, read_text
 from cgpfl.models import as_model
 
 
@@ -86,7 +86,7 @@ def load_published(path: Path, label: str | None = None) -> Published:
     given = {"objective": form.objective, "frozen": experiment.frozen, **experiment.model.settings}
     model = as_model(experiment.model.name, form.shape, form.classes, **given)
     where = folder.method(label).path
-    arrays, saved = load_checkpoint(where / STATE)
+    arrays, saved = load_checkpoint(where / STATE, "round", "run")
     made = {name: value for name, value in saved["run"].items() if not name.startswith("deploy.")}
     check_same(where, made, fingerprint(method, model, experiment))
     task = make_task(model, keys_of(seed), facts["clients"])
@@ -140,7 +140,7 @@ def _open(path: Path, label: str | None) -> tuple[RunFolder, Experiment]:
 def _round(folder: MethodFolder) -> int:
     """Rounds done; a method that diverged, or stopped early, is as finished as it will be."""
     try:
-        arrays, facts = load_checkpoint(folder.path / STATE)
+        arrays, facts = load_checkpoint(folder.path / STATE, "round")
     except DamagedError as error:
         how = f"go on from the one before it by: cgpfl resume {folder.path.parent.parent}"
         raise DamagedError(f"{error}; {how}") from error
@@ -166,9 +166,12 @@ def _facts(folder: RunFolder, experiment: Experiment) -> dict[str, Any]:
 
 def _summary(folder: RunFolder) -> dict[str, Any]:
     try:
+        check_sum(folder.path / "summary.json")
         return json.loads(read_text(folder.path / "summary.json"))
     except FileNotFoundError:
         return {}
+    except DamagedError:
+        raise
     except (OSError, ValueError) as error:
         raise CgpflError(f"run {folder.path}: summary.json cannot be read ({type(error).__name__})") from error
 

@@ -11,16 +11,19 @@ import numpy as np
 import pandas as pd
 
 from cgpfl.errors import CgpflError, DamagedError
-from cgpfl.files import load_arrays
+from cgpfl.files import check_sum, load_arrays, load_facts
 
 EVENTS = "events.jsonl"
 
 
 @contextmanager
 def reading(file: Path) -> Iterator[None]:
-    """Whatever goes wrong with one file of a run folder is one line that names it."""
+    """Whatever goes wrong with one file of a run folder is one line that names it; so is a checksum that is another."""
     try:
+        check_sum(file)
         yield
+    except CgpflError:
+        raise
     except Exception as error:
         raise CgpflError(f"run {file.parent}: {file.name} cannot be read ({_short(error)})") from error
 
@@ -66,11 +69,18 @@ def recorded(folder: Path) -> tuple[list[int], dict[str, np.ndarray]]:
     """A method's records so far: evaluated rounds ``[E]`` and arrays ``[E, ...]``."""
     rounds: list[int] = []
     blocks: list[dict[str, np.ndarray]] = []
+    counted = 0
+    with suppress(DamagedError):  # first: a run that goes on writes records before the state that counts them
+        counted = int(load_facts(folder / "state.safetensors").get("records", 0))
     for path in sorted(folder.glob("records-*.safetensors"), key=lambda p: int(p.stem.split("-")[1])):
         arrays, facts = load(path)
         if arrays:
+            if facts["rounds"][-1:] != [int(path.stem.split("-")[1])]:
+                raise CgpflError(f"report: {path} is another file: its records are not of this round")
             rounds += facts["rounds"]
             blocks.append(arrays)
+    if len(rounds) < counted:
+        raise CgpflError(f"report: {folder} has {len(rounds)} of {counted} records; a file is lost")
     return rounds, {name: np.concatenate([b[name] for b in blocks]) for name in (blocks[0] if blocks else {})}
 
 

@@ -16,9 +16,10 @@ from in_process import Here, said
 from test_rounds import ran
 
 from cgpfl.algorithms import get_method
+from cgpfl.data import make_data
 from cgpfl.engine.flower.apps import client_app
 from cgpfl.engine.flower.bounds import outliers
-from cgpfl.engine.flower.link import Link
+from cgpfl.engine.flower.link import Link, _array
 from cgpfl.engine.flower.orders import cleaned
 from cgpfl.engine.flower.pull import pulled
 from cgpfl.engine.flower.rules import Rules
@@ -43,6 +44,30 @@ def asked(app, facts, record=None):
     message = Message(content, dst_node_id=1, message_type="train")
     context = Context(run_id=1, node_id=1, node_config={"client": 0}, state=RecordDict(), run_config={})
     return app(message, context).content.config_records["said"]
+
+
+def test_an_order_that_is_none_is_answered(capsys):
+    """A message without an order, or without a model, ended the node's app with a traceback."""
+    app = client_app(lambda *args: ({}, {}), lambda: signing()[1])
+    for content in ({}, {"order": ConfigRecord({"token": "t"})}, {"message": ArrayRecord({})}):
+        Here.identity()
+        message = Message(RecordDict(content), dst_node_id=1, message_type="train")
+        context = Context(run_id=1, node_id=1, node_config={"client": 0}, state=RecordDict(), run_config={})
+        answer = app(message, context).content.config_records["said"]
+        assert answer["problem"] == "its node cannot take part; its log says why"
+        assert "an order came that is none" in capsys.readouterr().err
+
+
+def test_a_header_that_is_no_python_is_refused():
+    """Found by a fuzzer: NumPy's own reader raises what nobody expects of it (tokenize.TokenError)."""
+    for text in (
+        "{'descr':   \n\0\0   \n",
+        "(" * 150,
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (9" + "9" * 5000,
+    ):
+        content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(24)
+        with pytest.raises(ValueError, match="another header"):
+            _array(content, (3, 2), np.dtype(np.float32))
 
 
 def test_a_node_does_only_what_the_server_signed(capsys):
@@ -258,6 +283,23 @@ def test_counts_are_bounded_by_the_cohorts_median(four, model, tmp_path):
     more = {1: lambda order, answer: said(answer, samples=most.most + 1)}
     found = ran(get_method("fedavg"), four, model, tmp_path, behave=more, rules=most, rounds=1)
     assert found.happened[0].refused[1].endswith(f"samples, over the bound of {most.most} (deploy.most)")
+
+
+@pytest.mark.slow
+def test_a_boast_no_longer_ruins_the_model(model, tmp_path):
+    """One of ten said it has 2·10⁸ samples, and the mean of all was its model: of four contexts one was served."""
+    ten = make_data("digits", "rotation", clients=10, contexts=4, share=0.5, seed=0)
+    method, boast = get_method("fedavg"), {0: lambda order, answer: said(answer, samples=2 * 10**8)}
+
+    def accuracy(place, behave, **rules):
+        rules = Rules(deadline=0.2, **rules)
+        found = ran(method, ten, model, tmp_path / place, behave=behave, rules=rules, rounds=10, eval_every=10)
+        return float(found.records[-1]["correct"][1:].sum() / ten.test.counts[1:].sum())
+
+    honest, before = accuracy("a", {}), accuracy("b", boast, most=10**9)
+    now = accuracy("c", boast)
+    assert before < honest - 0.1
+    assert abs(now - honest) < 0.05
 
 
 def test_a_count_stays_the_same_in_the_next_method(four, model, tmp_path):

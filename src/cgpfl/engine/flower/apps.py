@@ -55,9 +55,11 @@ def client_app(work: Work, verify: Callable[[], Verify] | None = None) -> Client
 
 
 def _do(work: Work, message: Message, context: Context, verify: Callable[[], Verify] | None) -> Message:
-    order: dict[str, Any] = dict(message.content.config_records["order"])
-    record = message.content.array_records["message"]
+    order: dict[str, Any] = dict(message.content.config_records.get("order", {}))
     try:
+        record = message.content.array_records.get("message")
+        if record is None or "train" not in order:
+            raise CgpflError("an order came that is none; nothing of it was done")
         if verify is not None and not verify()(summed(order, record), str(order.get(SIGNATURE, ""))):
             raise CgpflError("an order came that is not signed by the server; nothing of it was done")
         arrays = {name: np.load(BytesIO(a.data), allow_pickle=False) for name, a in record.items()}
@@ -66,7 +68,14 @@ def _do(work: Work, message: Message, context: Context, verify: Callable[[], Ver
         known = isinstance(error, CgpflError)
         private = str(error) if known else f"{type(error).__name__}: {error}"
         facts, upload = {"private": private, "problem": trouble(error)}, {}
-    said: dict[str, Any] = {"train": order["train"], "samples": 0, "tests": 0, "anew": False, "told": "", "problem": ""}
+    said: dict[str, Any] = {
+        "train": order.get("train", -1),
+        "samples": 0,
+        "tests": 0,
+        "anew": False,
+        "told": "",
+        "problem": "",
+    }
     if private := facts.pop("private", ""):
         # What a node finds wrong with its own files is nobody else's business.
         with contextlib.suppress(OSError):  # the log's disk may be the full one

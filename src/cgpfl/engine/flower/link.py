@@ -57,7 +57,10 @@ def _array(content: bytes, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarra
     version = np.lib.format.read_magic(file)
     if version not in readers:
         raise ValueError("another format")
-    its_shape, fortran, its_dtype = readers[version](file)
+    try:
+        its_shape, fortran, its_dtype = readers[version](file)
+    except Exception as error:  # NumPy reads it as Python's text: whatever that raises
+        raise ValueError("another header") from error
     rest = content[file.tell() :]
     if its_shape != shape or its_dtype != dtype or len(rest) != int(np.prod(shape)) * dtype.itemsize:
         raise ValueError("not what was announced")

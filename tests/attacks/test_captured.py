@@ -90,6 +90,7 @@ def test_what_cannot_be_drawn_is_one_line():
     assert attacked.attack.share == SignFlip().share
 
 
+@pytest.mark.pictures
 def test_the_figure(tmp_path):
     rows = [
         {"method": m, "mean": mean, "share": s, "seed": 0, "accuracy": 0.8 - s}

@@ -65,7 +65,7 @@ def once(kind: str, seed: int) -> Line:
     folds = make_folds(data, 5, seed)
     model = Experiment.of(["local"], data, "mlr", {}, "advise").make_model(data)
     found = study(folds, model, 50, seed)
-    verdict = weigh(found.correct, found.counts)
+    verdict = weigh(found.correct, found.counts, folds.cuts)
     return {
         "kind": kind,
         "seed": seed,

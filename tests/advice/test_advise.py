@@ -79,7 +79,7 @@ def test_the_command_says_what_it_will_take_and_what_was_found(tmp_path, monkeyp
     monkeypatch.setattr("cgpfl.advice.advice.conclude", lambda plan, tell: advice())
     flags = ["advise", "digits", "--split", "iid", "--clients", "10", "--out", str(tmp_path / "out")]
     said = CliRunner().invoke(app, flags).stdout.splitlines()
-    assert said[0].startswith("10 clients, 5 folds, 120 short trainings: about ")
+    assert said[0].startswith("10 clients, 2 times 5 folds, 240 short trainings: about ")
     assert said[2] == "2 contexts: clients that are alike share a model."
     assert max(map(len, said[:-1])) <= 80
     assert (tmp_path / "out" / "advice.html").exists()

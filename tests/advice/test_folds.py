@@ -1,4 +1,4 @@
-"""Folds: every sample tested once, by models that saw neither it nor what chose their rates by it."""
+"""Folds: every sample tested once in each cut, by models that saw neither it nor what chose their rates by it."""
 
 import numpy as np
 import pytest
@@ -12,11 +12,15 @@ def folds():
     return make_folds(cgpfl.make_data("digits", "iid", clients=6, share=0.2, validation=0.1), 5, seed=3)
 
 
-def test_every_sample_is_tested_once(folds):
+def test_every_sample_is_tested_once_in_each_of_two_cuts(folds):
+    assert (folds.cuts, len(folds.outer)) == (2, 10)
+    cuts = folds.outer[:5], folds.outer[5:]
     for i, own in enumerate(everything(folds.data)):
-        tested = np.concatenate([d.test.parts()[i] for d in folds.outer])
-        assert sorted(tested) == sorted(own)
-        assert np.ptp([d.test.counts[i] for d in folds.outer]) <= 1
+        for cut in cuts:
+            tested = np.concatenate([d.test.parts()[i] for d in cut])
+            assert sorted(tested) == sorted(own)
+            assert np.ptp([d.test.counts[i] for d in cut]) <= 1
+        assert set(cuts[0][0].test.parts()[i]) not in [set(d.test.parts()[i]) for d in cuts[1]]
 
 
 def test_rates_are_chosen_without_the_test_fold(folds):

@@ -24,6 +24,14 @@ def test_over_folds_by_hand():
     assert over_folds(apart, counts) == pytest.approx(expected)
 
 
+def test_over_folds_of_two_cuts_by_hand():
+    """The same three folds twice: variance 0.008, error √((1/6 + 1/2)·0.008), five degrees."""
+    counts = np.full((6, 2), 5)
+    apart = np.array([[1, 0], [1, 1], [2, 1]] * 2)
+    expected = 2 * stats.t.sf(0.2 / np.sqrt(4 / 6 * 0.008), 5)
+    assert over_folds(apart, counts, cuts=2) == pytest.approx(expected)
+
+
 def test_a_large_client_counts_by_its_samples():
     """One client of 90 gains 9 answers, nine of 1 lose one each: the pooled difference is 0."""
     counts = np.array([[90, *[1] * 9]] * 3)

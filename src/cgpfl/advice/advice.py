@@ -136,11 +136,11 @@ class Plan:
 
     def words(self) -> str:
         """What will be done, and what it may take."""
-        clients, folds = self.folds.data.clients, len(self.folds.outer)
+        clients, folds = self.folds.data.clients, _cut(self.folds)
         runs = sum(len(b.todo) for b in batches(self.folds, self.model, self.rounds, self.seed).values())
         minutes = max(self.seconds / 60, 0.5)
         about = f"{minutes:.0f}" if minutes >= 3 else f"{minutes:.1f}"
-        return f"{clients} clients, {folds} folds, {runs} short trainings: about {about} minutes on two cores"
+        return f"{clients} clients, {folds}, {runs} short trainings: about {about} minutes on two cores"
 
 
 def prepare(data: Any, model: Any = "mlr", *, folds: int = FOLDS, rounds: int = ROUNDS, seed: int = 0) -> Plan:
@@ -183,6 +183,10 @@ def advise(
     return conclude(prepare(data, model, folds=folds, rounds=rounds, seed=seed), on_progress)
 
 
+def _cut(folds: Folds) -> str:
+    return f"{folds.cuts} times {len(folds.outer) // folds.cuts} folds"
+
+
 def conclude(plan: Plan, on_progress: Callable[[Progress], None] | None = None) -> Advice:
     """Make the study and draw the conclusions."""
     began = time.perf_counter()
@@ -193,13 +197,13 @@ def conclude(plan: Plan, on_progress: Callable[[Progress], None] | None = None) 
 def concluded(plan: Plan, found: Study, seconds: float) -> Advice:
     """The conclusions alone."""
     data, cut = plan.folds.data, plan.folds
-    verdict = weigh(found.correct, found.counts)
+    verdict = weigh(found.correct, found.counts, cut.cuts)
     k, assignment, agreeing, alike = found.contexts()
     others = {n: s for n, s in verdict.score.items() if n != "alone" and np.isfinite(s)}
     shared = verdict.name if verdict.name != "alone" else max(others, key=lambda n: others[n])
-    gain, told = of_clients(found.correct[shared] - found.correct["alone"], found.counts)
+    gain, told = of_clients(found.correct[shared] - found.correct["alone"], found.counts, cut.cuts)
     n = found.counts.sum(axis=0)
-    clients = pd.DataFrame({"client": [data.name(i) for i in range(data.clients)], "samples": n})
+    clients = pd.DataFrame({"client": [data.name(i) for i in range(data.clients)], "samples": n // cut.cuts})
     clients["context"] = assignment + 1
     for name in NAMES:
         clients[name] = found.correct[name].sum(axis=0) / n
@@ -233,7 +237,7 @@ def concluded(plan: Plan, found: Study, seconds: float) -> Advice:
         apart=listed,
         rates=rates,
         task=data.task,
-        title=f"{source}: {data.clients} clients, {int(n.sum()):,} samples, {plan.model_name}, {len(cut.outer)} folds",
+        title=f"{source}: {data.clients} clients, {int(n.sum()) // cut.cuts:,} samples, {plan.model_name}, {_cut(cut)}",
         command=words.command(plan.data, plan.named, verdict.name, rates[verdict.name], plan.rounds),
         notes=(),
         seconds=seconds,
@@ -241,7 +245,7 @@ def concluded(plan: Plan, found: Study, seconds: float) -> Advice:
         means=_means(data, assignment, k) if is_image and grouped else None,
     )
     by_time = str((plan.data.recipe or {}).get("time", ""))
-    return replace(advice, notes=tuple(words.notes(advice, cut.left_out, len(cut.outer), by_time)))
+    return replace(advice, notes=tuple(words.notes(advice, cut.left_out, len(cut.outer) // cut.cuts, by_time)))
 
 
 def _table(verdict: Verdict, found: Study, rates: dict[str, float]) -> pd.DataFrame:

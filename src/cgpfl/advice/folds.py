@@ -5,7 +5,8 @@
     inner run f            trains on most of what outer run f trains on, tested on the rest: to choose rates
     smaller runs f         train on a half and a quarter of what outer run f trains on: alone, for the learning curve
 
-Every sample is tested once, by models that never saw it and whose rates were chosen without it.
+Every sample is tested once in each of several cuts into folds, by models that never saw it and whose rates were chosen
+without it. Several cuts, because five folds alone tell little from chance: the differences vary with the cut.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from cgpfl.errors import CgpflError
 
 INNER = 4
 """One of so many samples of a training fold is for choosing rates."""
+CUTS = 2
+"""Times that a study cuts all samples into folds."""
 SHARES = (0.25, 0.5)
 """Of a training fold, for the learning curve."""
 
@@ -37,6 +40,8 @@ class Folds:
     """``[shares][F]``."""
     left_out: tuple[str, ...] = ()
     """Clients with too few samples."""
+    cuts: int = 1
+    """Times that all samples were cut: F is as many times the number of folds."""
 
     @property
     def counts(self) -> np.ndarray:
@@ -50,8 +55,8 @@ def everything(data: FederatedData) -> list[np.ndarray]:
     return [np.concatenate(parts) for parts in zip(*(t.parts() for t in tables), strict=True)]
 
 
-def make_folds(data: FederatedData, folds: int, seed: int) -> Folds:
-    """Cut each client's samples ``folds`` times; clients with fewer samples than folds are left out."""
+def make_folds(data: FederatedData, folds: int, seed: int, cuts: int = CUTS) -> Folds:
+    """Cut each client's samples into ``folds``, ``cuts`` times; clients with fewer samples than folds are left out."""
     if folds < 3:
         raise CgpflError(f"folds = {folds}: must be at least 3")
     parts = everything(data)
@@ -67,21 +72,23 @@ def make_folds(data: FederatedData, folds: int, seed: int) -> Folds:
     parts = [parts[i] for i in kept]
     kinds = data.y if data.task == "classification" else np.zeros(len(data.y), np.int32)
     dealt = [
-        deal(kinds[part], folds, np.random.default_rng([seed, 11, i])) for i, part in zip(kept, parts, strict=True)
+        [deal(kinds[part], folds, np.random.default_rng([seed, 11, i, c])) for c in range(cuts)]
+        for i, part in zip(kept, parts, strict=True)
     ]
     outer, inner = [], []
     smaller: list[list[FederatedData]] = [[] for _ in SHARES]
     base = _some(data, kept)
-    for f in range(folds):
+    for f in range(cuts * folds):
         train, test, fit, held = [], [], [], []
         few: list[list[np.ndarray]] = [[] for _ in SHARES]
-        for i, part, fold in zip(kept, parts, dealt, strict=True):
+        for i, part, cut in zip(kept, parts, dealt, strict=True):
             draw = np.random.default_rng([seed, 12, f, i])
-            rest = part[fold != f]
+            left = cut[f // folds] == f % folds
+            rest = part[~left]
             order = draw.permutation(rest)
             chosen = deal(kinds[order], min(INNER, len(order)), draw) == 0
             train.append(rest)
-            test.append(part[fold == f])
+            test.append(part[left])
             fit.append(order[~chosen])
             held.append(order[chosen])
             for own, share in zip(few, SHARES, strict=True):
@@ -90,7 +97,7 @@ def make_folds(data: FederatedData, folds: int, seed: int) -> Folds:
         inner.append(_with(base, fit, held))
         for listed, own in zip(smaller, few, strict=True):
             listed.append(_with(base, own, test))
-    return Folds(base, tuple(outer), tuple(inner), tuple(map(tuple, smaller)), left_out)
+    return Folds(base, tuple(outer), tuple(inner), tuple(map(tuple, smaller)), left_out, cuts)
 
 
 def deal(kinds: np.ndarray, folds: int, draw: np.random.Generator) -> np.ndarray:

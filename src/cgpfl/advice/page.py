@@ -9,6 +9,7 @@ import numpy as np
 from cgpfl.advice import words
 from cgpfl.advice.advice import Advice
 from cgpfl.advice.draw import curve_chart, gain_chart, mean_images
+from cgpfl.advice.folds import CUTS
 from cgpfl.advice.study import CANDIDATES, RATES
 from cgpfl.advice.weigh import FEW, LEVEL, RULE
 from cgpfl.report.page import ASSETS, MARK
@@ -178,11 +179,11 @@ def _samples(advice: Advice) -> str:
 
 
 def _how(advice: Advice) -> str:
-    folds = len(advice.folds_k)
+    folds = len(advice.folds_k) // CUTS
     rates = ", ".join(f"{r:g}" for r in RATES)
     lines = [
         f"Each client's samples were cut into {folds} folds, the same for every way: training on {folds - 1}, testing "
-        "on the one left out, so that every sample is tested once.",
+        f"on the one left out, so that every sample is tested once; and that {CUTS} times, with other folds.",
         f"Rates ({rates}) were chosen for every way and fold on a quarter of the training samples, by models that did "
         "not see it; never on the test fold. Then it was trained on all of them.",
         f"Every way trained {advice.rounds} rounds, with 10 minibatches of 20 samples a client and round.",

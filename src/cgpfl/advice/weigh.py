@@ -49,15 +49,18 @@ class Verdict:
         return {"alone", "one model"} <= set(self.tied)
 
 
-def weigh(correct: dict[str, np.ndarray], counts: np.ndarray) -> Verdict:
-    """Apply the rule. ``correct``: sums of scores ``[F, N]`` by candidate, from the simplest on; ``counts [F, N]``."""
+def weigh(correct: dict[str, np.ndarray], counts: np.ndarray, cuts: int = 1) -> Verdict:
+    """Apply the rule. ``correct``: sums of scores ``[F, N]`` by candidate, from the simplest on; ``counts [F, N]``.
+
+    ``cuts``: times that the samples were cut into folds, which are F in all.
+    """
     n = counts.sum(axis=0)
     each = {name: c.sum(axis=0) / n for name, c in correct.items()}
     score = {name: float(c.sum() / n.sum()) for name, c in correct.items()}
     fine = {name: s for name, s in score.items() if np.isfinite(s)}
     best = max(fine, key=lambda name: fine[name])  # of equals the simplest
     p = {
-        name: 1.0 if name == best else paired(c - correct[best], counts) if name in fine else 0.0
+        name: 1.0 if name == best else paired(c - correct[best], counts, cuts) if name in fine else 0.0
         for name, c in correct.items()
     }
     worst = {name: float(reduced(each[name], score[name])["worst_tenth"]) for name in correct}
@@ -68,9 +71,9 @@ def weigh(correct: dict[str, np.ndarray], counts: np.ndarray) -> Verdict:
     return Verdict(name, best, p, score, worst)
 
 
-def paired(apart: np.ndarray, counts: np.ndarray) -> float:
+def paired(apart: np.ndarray, counts: np.ndarray, cuts: int = 1) -> float:
     """Two-sided p that two candidates score alike: differences of their sums of scores ``[F, N]``; see above."""
-    folds = over_folds(apart, counts)
+    folds = over_folds(apart, counts, cuts)
     return folds if counts.shape[1] < FEW else max(folds, over_clients(apart, counts))
 
 
@@ -82,12 +85,12 @@ def over_clients(apart: np.ndarray, counts: np.ndarray) -> float:
     return _p(mean, error, clients - 1)
 
 
-def over_folds(apart: np.ndarray, counts: np.ndarray) -> float:
+def over_folds(apart: np.ndarray, counts: np.ndarray, cuts: int = 1) -> float:
     """Of the test over folds, each with all clients; other samples of the same clients would give other differences."""
     each = apart.sum(axis=1) / counts.sum(axis=1)
-    folds = len(each)
-    error = np.sqrt((1 / folds + 1 / (folds - 1)) * each.var(ddof=1))
-    return _p(apart.sum() / counts.sum(), error, folds - 1)
+    runs = len(each)
+    error = np.sqrt((1 / runs + 1 / (runs // cuts - 1)) * each.var(ddof=1))  # a test fold is 1/(folds − 1) of training
+    return _p(apart.sum() / counts.sum(), error, runs - 1)
 
 
 def _p(mean: float, error: float, freedom: int) -> float:
@@ -98,8 +101,8 @@ def _p(mean: float, error: float, freedom: int) -> float:
     return float(2 * t.sf(abs(mean) / error, freedom))
 
 
-def of_clients(apart: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def of_clients(apart: np.ndarray, counts: np.ndarray, cuts: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """What each client gains: the mean difference ``[N]`` and whether its folds can tell it from none ``[N]``."""
     gain = apart.sum(axis=0) / counts.sum(axis=0)
-    alone = [over_folds(apart[:, [i]], counts[:, [i]]) for i in range(apart.shape[1])]
+    alone = [over_folds(apart[:, [i]], counts[:, [i]], cuts) for i in range(apart.shape[1])]
     return gain, np.array(alone) < LEVEL

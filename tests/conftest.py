@@ -3,6 +3,7 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def few_programs():
 
 
 SKETCHES = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>', ".pdf": b"%PDF-1.4\n"}
-RENDER = pictures.write_picture
+RENDER, BESIDE = pictures.write_picture, pictures.beside
 
 
 def sketch(picture, path):
@@ -75,6 +76,7 @@ def sketched(request):
     with pytest.MonkeyPatch.context() as patch:
         if "not slow" in request.config.option.markexpr and request.node.get_closest_marker("pictures") is None:
             patch.setattr(pictures, "write_picture", sketch)
+            patch.setattr(pictures, "beside", lambda: nullcontext(sketch))
         yield
 
 
@@ -82,6 +84,7 @@ def sketched(request):
 def rendered(request, monkeypatch):
     if request.node.get_closest_marker("pictures") is not None:
         monkeypatch.setattr(pictures, "write_picture", RENDER)
+        monkeypatch.setattr(pictures, "beside", BESIDE)
 
 
 @pytest.fixture

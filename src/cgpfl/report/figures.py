@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cgpfl.report import pictures
 from cgpfl.report.clients import clients_of
 from cgpfl.report.columns import first_title, ranked
 from cgpfl.report.files import read_history
@@ -22,6 +23,11 @@ COLOURS = ("#4C72B0", "#DD8452", "#55A868", "#C44E52", "#8172B3", "#937860", "#D
 
 def draw(run: Path) -> list[Path]:
     """Draw what a run folder holds into ``figures/``; returns the files. What has nothing to show is left out."""
+    with pictures.beside() as write_pdf:
+        return _draw(run, write_pdf)
+
+
+def _draw(run: Path, write_pdf: pictures.Write) -> list[Path]:
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     history = read_history(run)
     metrics = pd.read_parquet(run / "metrics.parquet")
@@ -32,7 +38,7 @@ def draw(run: Path) -> list[Path]:
         axes = picture.add_subplot()
         axes.spines[["top", "right"]].set_visible(False)
         paint(axes)
-        written.extend(save_picture(picture, run / "figures", name))
+        written.extend(save_picture(picture, run / "figures", name, write_pdf))
 
     figure("accuracy", (8, 4.2), lambda axes: accuracy(axes, history, summary))
     for label, facts in summary["methods"].items():

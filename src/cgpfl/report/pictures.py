@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from cgpfl.files import written
 
@@ -36,16 +41,69 @@ def write_picture(picture: Any, path: Path) -> Path:
     return path
 
 
-def save_picture(picture: Any, folder: Path, name: str) -> list[Path]:
-    """``name``.png, ``name``.svg and ``name``.pdf in ``folder``; returns the files."""
+Write = Callable[[Any, Path], Path]
+
+
+def save_picture(picture: Any, folder: Path, name: str, write_pdf: Write | None = None) -> list[Path]:
+    """``name``.png, ``name``.svg and ``name``.pdf in ``folder``; returns the files. ``write_pdf``: of :func:`beside`."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for suffix in FORMATS:
-        files.append(write_picture(picture, folder / f"{name}{suffix}"))
-        picture.set_layout_engine("none")  # everything has its place now, and keeps it
+        write = write_pdf if write_pdf is not None and suffix == ".pdf" else write_picture
+        files.append(write(picture, folder / f"{name}{suffix}"))
+        picture.set_layout_engine(None)  # everything has its place now, and keeps it: "none" would draw it twice
     return files
 
 
 def whole(axis: Any) -> None:
     """Whole numbers at the ticks of an axis that is not logarithmic: rounds, contexts, iterations."""
     axis.get_major_locator().set_params(integer=True)
+
+
+@contextmanager
+def beside() -> Iterator[Write]:
+    """A function that writes pictures in a process of its own, while this one goes on; they are there at the end.
+
+    For several PDFs: embedding their letters takes as long as all else. What the other process cannot write, this one
+    does.
+    """
+    given: list[tuple[Any, Path]] = []
+    command = [sys.executable, "-c", "import cgpfl.report.pictures as p, sys; p.write_all(sys.stdin.buffer)"]
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    try:
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, **quiet)
+    except OSError:
+        yield write_picture
+        return
+
+    def write(picture: Any, path: Path) -> Path:
+        given.append((picture, path))
+        try:
+            pickle.dump((picture, path.absolute()), child.stdin)  # type: ignore[arg-type]
+        except (OSError, pickle.PicklingError, AttributeError, TypeError):
+            child.kill()
+        return path
+
+    try:
+        yield write
+    except BaseException:
+        child.kill()
+        raise
+    finally:
+        try:
+            child.communicate()
+        except OSError:
+            child.kill()
+    if child.returncode != 0:
+        for picture, path in given:
+            write_picture(picture, path)
+
+
+def write_all(pictures: BinaryIO) -> None:
+    """What the other process does: write each picture that its parent gives, until there are no more."""
+    while True:
+        try:
+            picture, path = pickle.load(pictures)
+        except EOFError:
+            return
+        write_picture(picture, path)

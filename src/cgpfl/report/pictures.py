@@ -45,7 +45,7 @@ Write = Callable[[Any, Path], Path]
 
 
 def save_picture(picture: Any, folder: Path, name: str, write_pdf: Write | None = None) -> list[Path]:
-    """``name``.png, ``name``.svg and ``name``.pdf in ``folder``; returns the files. ``write_pdf``: of :func:`beside`."""
+    """``name``.png, ``name``.svg and ``name``.pdf in ``folder``; the files. ``write_pdf``: of :func:`beside`."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for suffix in FORMATS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -147,8 +148,13 @@ class Node:
         view = arrays.view(arrays.train.rows[0], arrays.train.counts[0])
         key = keys.train
         if is_private(self.method):
-            key = OwnKeys(private.folder, self.method.privacy.times).key(order, asked, key)
+            key = OwnKeys(private.folder, self.method.privacy.times).key(
+                order, asked, key, (self.method, state), self.data.digest
+            )
         upload, new = _TRAIN(self.method, self._task, message, state, view, key)
+        if is_private(self.method) and not bool(all_finite(new)):
+            new = state  # to refuse would tell of the samples: it goes on from what it had
+            print(f"cgpfl: round {order.train + 1}: training gave NaN or infinity; lower the rates", file=sys.stderr)
         if not bool(all_finite((upload, new))):
             raise RefusedError(f"round {order.train + 1}: training gave NaN or infinity")
         private.save(order.train + 1, new, order.base)

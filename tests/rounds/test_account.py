@@ -97,3 +97,9 @@ def test_what_is_missing_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(CgpflError, match=r'privacy: needs dp-accounting; pip install "cgpfl\[privacy\]"'):
         of_uploads(1.2345, 1e-5, 3)
+
+
+def test_a_client_with_fewer_samples_than_folds_shows_one_in_all_of_them():
+    steps = Steps(10, 3, 1, 0, folds=5)
+    assert steps.seen(5) == (1.0, 6)  # each of five folds in two of ten rounds
+    assert steps.seen(2) == (1.0, 30)  # which of two is in the other three folds is not told

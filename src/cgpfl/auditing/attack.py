@@ -65,7 +65,7 @@ def accounted(folder: Path, label: str) -> dict[str, Any] | None:
     told = found["methods"].get(label, {}).get("privacy") or found.get("privacy")
     if not isinstance(told, dict) or told.get("epsilon") is None:
         return None
-    own = {"level": str(told.get("level", "client"))}
+    own: dict[str, Any] = {"level": str(told.get("level", "client"))}
     own |= {name: float(told[name]) for name in ("epsilon", REPLACED) if told.get(name) is not None}
     return {**own, "delta": float(told.get("delta", DELTA)), "by": "the run's account"}
 
@@ -80,7 +80,7 @@ def of_rules(result: Result) -> dict[str, Any] | None:
         check_start([dataclasses.replace(method, privacy=ClientLevel())], result.data, result.model)
     except CgpflError:
         return None
-    own = {"level": "client", "epsilon": gaussian_epsilon(multiple, rounds, DELTA)}
+    own: dict[str, Any] = {"level": "client", "epsilon": gaussian_epsilon(multiple, rounds, DELTA)}
     own |= {REPLACED: gaussian_epsilon(multiple / 2, rounds, DELTA), "delta": DELTA}
     return {**own, "by": f"the Gaussian mechanism, σ = {multiple:g} in each of {rounds} rounds"}
 

@@ -204,7 +204,18 @@ class Talking(Local):
 
 
 def test_a_train_of_ones_own_says_what_it_takes():
-    for name in ("fedavg", "fedprox", "fedopt", "ditto", "scaffold", "pfedme", "cgpfl", "cgpfl-auto"):
+    for name in (
+        "fedavg",
+        "fedprox",
+        "fedadam",
+        "cfl",
+        "cgpfl-heur",
+        "ditto",
+        "scaffold",
+        "pfedme",
+        "cgpfl",
+        "cgpfl-auto",
+    ):
         assert says_its_own(cgpfl.algorithms.get_method(name)), name
     assert says_its_own(Parts(FedAvg()))
     assert says_its_own(Said())

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from cgpfl.rounds.privacy import of_all
+
 if TYPE_CHECKING:
     from cgpfl.experiment.result import Outcome
 
@@ -34,6 +36,12 @@ def against(own: Outcome, results: Sequence[Outcome]) -> list[str]:
     if contexts is not None and not alone and "local" in known:
         lines += _losers(own, known["local"])
     return lines
+
+
+def spent_by_all(own: Outcome, results: Sequence[Outcome]) -> list[str]:
+    """What all methods of a run cost in privacy, said of the last that cost anything; nothing where one alone did."""
+    private = [r for r in results if (r.summary.get("privacy") or {}).get("epsilon")]
+    return [of_all([r.summary["privacy"] for r in private])] if len(private) > 1 and own is private[-1] else []
 
 
 def _accuracy(result: Outcome) -> float | None:

@@ -159,3 +159,14 @@ def described(spent: dict[str, Any]) -> str:
         return f"{line}: nothing leaves"
     worst = " of the most exposed client" if spent["level"] == "sample" else ""
     return f"{line}{worst} (alone: {parts}); clip {spent['clip']:g}, noise {spent['noise']:.3g} × clip"
+
+
+def of_all(spent: Sequence[dict[str, Any]]) -> str:
+    """What several methods cost the same clients, in a line."""
+    delta, level = max(s["delta"] for s in spent), spent[0]["level"]
+    if level == ClientLevel.name:  # all are Gaussian mechanisms, and so are they together
+        epsilon = of_uploads(1.0, delta, sum(s["uploads"] / s["noise"] ** 2 for s in spent))
+    else:
+        epsilon, delta = sum(s["epsilon"] for s in spent), sum(s["delta"] for s in spent)
+    line = f"privacy of {level}s: the same clients answered {len(spent)} methods, which cost them"
+    return f"{line} ε = {epsilon:.3g} at δ = {delta:.2g} together"

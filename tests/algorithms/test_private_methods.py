@@ -17,6 +17,7 @@ from cgpfl.engine import Settings
 from cgpfl.engine.privacy import most_often, protected, says_its_own
 from cgpfl.engine.simulation import check_start
 from cgpfl.errors import CgpflError
+from cgpfl.hyperparameters import algorithm
 from cgpfl.rounds import ClientLevel, Quantise, RoundRobin, SampleLevel, Uniform
 from cgpfl.rounds.account import Steps
 from cgpfl.rounds.outgoing import norm
@@ -193,6 +194,7 @@ class Said(Other):
     noisy_steps = FedAvg.noisy_steps
 
 
+@algorithm
 class Talking(Local):
     """Sends what its steps say stays."""
 

@@ -39,17 +39,6 @@ def test_what_is_left_by_hand():
         data.without("d")
 
 
-def test_a_sample_of_two_clients_stays_with_the_other():
-    given = [(np.array([[1.0], [2.0]]), np.array([0, 1])), (np.array([[3.0], [4.0]]), np.array([1, 0]))]
-    data = FederatedData.from_clients(given, test=given)
-    train = data.train.rows.copy()
-    train[1, 0] = train[0, 1]
-    data = dataclasses.replace(data, train=data.train._replace(rows=train))
-    left = data.without(0)
-    assert left.inputs(0)[0].ravel().tolist() == [2, 4]
-    assert 1.0 not in left.x
-
-
 def test_what_was_fitted_is_fitted_again():
     rows = [(who, size, kind, label) for who, size, kind, label in [
         ("a", 1.0, "x", "no"), ("a", 3.0, "y", "yes"), ("a", 1.0, "x", "yes"), ("a", 3.0, "y", "no"),

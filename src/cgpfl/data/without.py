@@ -33,11 +33,6 @@ def without(data: FederatedData, clients: Sequence[int | str]) -> FederatedData:
     for table in tables.values():
         for i in gone:
             theirs[table.rows[i, : table.counts[i]]] = False
-    for table in tables.values():  # a sample that somebody else has, too, stays
-        for i in kept:
-            theirs[table.rows[i, : table.counts[i]]] = True
-    if data.public is not None:
-        theirs[data.public] = True
     place = np.cumsum(theirs, dtype=np.int64) - 1
     more: dict[str, Any] = {name: _table(t, kept, place) for name, t in tables.items()}
     ids = data.ids[kept]

@@ -54,15 +54,15 @@ class OwnKeys:
             raise CgpflError(f"{file}: has {len(found)} bytes; must have {BYTES}: delete it to draw another")
         return found
 
-    def key(self, order: Order, message: Mapping[str, np.ndarray], plain: Any, own: Any = (), samples: str = "") -> Any:
+    def key(self, order: Order, message: Mapping[str, np.ndarray], plain: Any, own: Any = (), seen: str = "") -> Any:
         """The key of the upload that ``order`` and ``message`` ask for; ``plain`` is the simulation's.
 
-        ``own``: a tree of all else that the upload follows from, beside the ``samples``, of which this is the hash.
+        ``own`` and ``seen``, a tree and words: all else that the upload follows from.
         """
         asked = hashlib.sha256(f"{order.token} {order.train} {order.base}".encode())
         for name, value in sorted(message.items()):
             asked.update(f"{name} {value.dtype} {value.shape}".encode() + np.ascontiguousarray(value).tobytes())
-        asked.update(samples.encode())
+        asked.update(seen.encode())
         for leaf in jax.tree.leaves(own):
             value = np.asarray(jax.random.key_data(leaf) if hasattr(leaf, "dtype") and is_key(leaf) else leaf)
             asked.update(f"{value.dtype} {value.shape}".encode() + np.ascontiguousarray(value).tobytes())

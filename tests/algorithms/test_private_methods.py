@@ -183,6 +183,12 @@ def test_noise_of_others_counts_only_where_it_stays(monkeypatch):
             protected(method, few, {0: four})
 
 
+def test_lies_that_are_trained_on_do_not_get_lost():
+    method = Seamed(FedAvg(), attack=ATTACKS["label-flip"])
+    with pytest.raises(CgpflError, match="no liars that train on lies"):
+        protected(method, Settings(epsilon=1.0, rounds=3, privacy="sample"), {0: CENTRES})
+
+
 class Other(FedAvg):
     """Another train, of which nothing is said."""
 

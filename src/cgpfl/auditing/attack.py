@@ -253,11 +253,13 @@ def is_noised(method: Any) -> bool:
 
 def _inverted(simulation: Simulation, attacked: int, say: Say) -> tuple[str, list[Inverted]]:
     """Reconstructions of the smallest clients' first uploads; or why there are none."""
+    if not attacked:
+        return "not asked for", []
     counts = simulation.data.train.counts
     small = [int(i) for i in np.argsort(counts, kind="stable")[:attacked] if counts[i] <= MOST_SAMPLES]
     why = can_invert(simulation) or ("" if small else f"nobody has at most {MOST_SAMPLES} samples")
-    if why or not attacked:
-        return why or "not asked for", []
+    if why:
+        return why, []
     say("reconstruction")
     try:
         return "", invert(simulation, small)

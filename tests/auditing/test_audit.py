@@ -7,6 +7,7 @@ import pytest
 
 import cgpfl
 from cgpfl.algorithms.wrapper import Seamed
+from cgpfl.attacks import ATTACKS
 from cgpfl.auditing.attack import accounted, is_noised, noise_of
 from cgpfl.auditing.bounds import gaussian_noise
 from cgpfl.auditing.canaries import bound_of, canary_clients, planted
@@ -56,6 +57,16 @@ def test_samples_are_found_in_an_upload_and_not_under_noise():
     noisy = Seamed(plain, outgoing=rules)
     hidden = invert(Simulation(noisy, data, model, rounds=1), [0], steps=600)[0]
     assert hidden.correlation.mean() < 0.8
+
+
+@pytest.mark.slow
+def test_a_liars_upload_is_looked_at_as_well():
+    data, lying = tiny(), Seamed(cgpfl.FedAvg(local_rounds=1), attack=ATTACKS["label-flip"])
+    one = invert(Simulation(lying, data, as_model("mlr", (3, 3), 3), rounds=1), [0], steps=2)[0]
+    assert np.isfinite(one.unexplained)
+    noised = Seamed(lying.method, attack=lying.attack, privacy=ClientLevel(noise=1.0))
+    told, _ = canary_clients(noised, {"w": np.zeros(3, np.float32)}, keys_of(0), 1, 0)
+    assert np.isfinite(told).all()
 
 
 def test_canaries_have_wrong_labels_and_belong_to_nobody():

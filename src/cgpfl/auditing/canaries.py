@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from cgpfl.algorithms.wrapper import Seamed
+from cgpfl.attacks import Nobody
 from cgpfl.auditing.bounds import LowerBound, lower_bound
 from cgpfl.auditing.views import upload_of
 from cgpfl.data import FederatedData
@@ -96,7 +97,7 @@ def canary_clients(method: Seamed, update: Tree, keys: Keys, times: int, seed: i
         method = dataclasses.replace(method, privacy=Privacy())
     sizes = [v.size for v in jax.tree.leaves(update)]
     m = int(min(MOST_CLIENTS, max(MOST_DRAWS / (sum(sizes) * times), 64)))
-    speaker = dataclasses.replace(method, method=_Speaker(), sampler=Uniform())
+    speaker = dataclasses.replace(method, method=_Speaker(), sampler=Uniform(), attack=Nobody())
     nothing = jax.tree.map(jnp.zeros_like, update)
     inside = np.random.default_rng([seed, 13]).random(m) < 0.5
 

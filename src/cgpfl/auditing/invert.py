@@ -121,6 +121,7 @@ def _attack(
     key = client_keys(round_keys(simulation.keys, 0), client_id).train
     message = method.send(server, client_id)
     sent, _ = method.train(task, message, client, arrays.view(rows, count), key)
+    message = method._message(message) if isinstance(method, Seamed) else message  # without who is told to lie
     seen = _update(method, message, upload_of(method, server, client_id, sent))
     model: Any = task.model
     guess = dataclasses.replace(task, model=dataclasses.replace(model, objective=SoftLabels(model.objective.weights)))

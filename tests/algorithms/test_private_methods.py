@@ -9,13 +9,16 @@ import pytest
 
 import cgpfl
 from cgpfl.algorithms import IFCA, SCAFFOLD, ClientData, Cohort, Ditto, FedAvg, Local, Seamed, Task
+from cgpfl.algorithms.parts import Parts
 from cgpfl.algorithms.private import NoisyTask, PoissonData, noisy
+from cgpfl.attacks import ATTACKS
 from cgpfl.batch import Batch
 from cgpfl.engine import Settings
-from cgpfl.engine.privacy import most_often, protected
+from cgpfl.engine.privacy import most_often, protected, says_its_own
 from cgpfl.engine.simulation import check_start
 from cgpfl.errors import CgpflError
-from cgpfl.rounds import ClientLevel, RoundRobin, SampleLevel, Uniform
+from cgpfl.hyperparameters import algorithm
+from cgpfl.rounds import ClientLevel, Quantise, RoundRobin, SampleLevel, Uniform
 from cgpfl.rounds.account import Steps
 from cgpfl.rounds.outgoing import norm
 from cgpfl.rounds.privacy import clipped_sum
@@ -43,6 +46,16 @@ def test_each_sample_is_clipped_by_itself_over_all_leaves():
     found = clipped_sum(gradients, jnp.array([1.0, 1.0, 0.0]), 1.0)
     assert float(found["a"][0]) == pytest.approx(0.6 + 0.3)  # (3, 4) has length 5, (0.3, 0.4) a half; 9 is padding
     assert float(found["b"][0]) == pytest.approx(0.8 + 0.4)
+
+
+def test_what_is_not_finite_leaves_as_nothing():
+    gradients = {"a": jnp.array([[3.0], [jnp.nan], [0.5]]), "b": jnp.array([[4.0], [0.4], [jnp.inf]])}
+    found = clipped_sum(gradients, jnp.ones(3), 1.0)
+    assert (float(found["a"][0]), float(found["b"][0])) == (pytest.approx(0.6), pytest.approx(0.8))
+    level = ClientLevel(clip=1.0, noise=0.0)
+    sent = level.change([jnp.array([jnp.inf, 1.0]), jnp.ones(2)], KEY)
+    assert [v.tolist() for v in sent] == [[0, 0], [0, 0]]
+    assert float(norm(level.change([jnp.full(2, 1e30)], KEY))) <= 1.0
 
 
 def test_a_gradient_without_noise_is_the_mean_of_clipped_ones():
@@ -153,6 +166,73 @@ def test_what_no_noise_covers_is_refused():
         name = "per-fedavg" if settings.privacy == "sample" else "cgpfl"
         with pytest.raises(CgpflError, match=why):
             protected(cgpfl.algorithms.get_method(name), settings, {0: CENTRES})
+
+
+def test_noise_of_others_counts_only_where_it_stays(monkeypatch):
+    monkeypatch.setattr("cgpfl.engine.privacy.noise_of_uploads", lambda *asked: 4.0)
+    few = Settings(epsilon=1.0, rounds=3, trusted="server")
+    four = points(np.zeros((4, 2)))
+    assert protected(FedAvg(), few, {0: four}).privacy.together == 3  # each of the others can take its own away
+    assert protected(FedAvg(), few, {0: points(np.zeros((1, 2)))}).privacy.together == 1
+    for method, why in (
+        (Seamed(FedAvg(), outgoing=(Quantise(),)), "noise adds up in sums of plain uploads alone"),
+        (Seamed(FedAvg(), attack=ATTACKS["noise"]), "liars add none"),
+        (Seamed(FedAvg(), sampler=cgpfl.rounds.ByLoss()), "sampler = by-loss: looks at counts or losses"),
+    ):
+        with pytest.raises(CgpflError, match=why):
+            protected(method, few, {0: four})
+
+
+def test_lies_that_are_trained_on_do_not_get_lost():
+    method = Seamed(FedAvg(), attack=ATTACKS["label-flip"])
+    with pytest.raises(CgpflError, match="no liars that train on lies"):
+        protected(method, Settings(epsilon=1.0, rounds=3, privacy="sample"), {0: CENTRES})
+
+
+class Other(FedAvg):
+    """Another train, of which nothing is said."""
+
+    def train(self, task, message, client, data, key):
+        return message, ()
+
+
+class Said(Other):
+    noisy_steps = FedAvg.noisy_steps
+
+
+@algorithm
+class Talking(Local):
+    """Sends what its steps say stays."""
+
+    def train(self, task, message, client, data, key):
+        return super().train(task, message, client, data, key)[1], client
+
+    def anchor(self, message, upload):
+        return upload
+
+
+def test_a_train_of_ones_own_says_what_it_takes():
+    for name in (
+        "fedavg",
+        "fedprox",
+        "fedadam",
+        "cfl",
+        "cgpfl-heur",
+        "ditto",
+        "scaffold",
+        "pfedme",
+        "cgpfl",
+        "cgpfl-auto",
+    ):
+        assert says_its_own(cgpfl.algorithms.get_method(name)), name
+    assert says_its_own(Parts(FedAvg()))
+    assert says_its_own(Said())
+    assert not says_its_own(Other())
+    assert not says_its_own(Parts(Other()))
+    with pytest.raises(CgpflError, match="has a train of its own"):
+        protected(Other(), Settings(epsilon=1.0, rounds=3, privacy="sample"), {0: CENTRES})
+    with pytest.raises(CgpflError, match="say that nothing leaves, and it sends something"):
+        check_start([Seamed(Talking(), privacy=ClientLevel())], CENTRES, MODEL)
 
 
 def test_the_most_often_asked():

@@ -7,16 +7,18 @@ import pytest
 
 import cgpfl
 from cgpfl.algorithms.wrapper import Seamed
-from cgpfl.auditing.attack import accounted
+from cgpfl.attacks import ATTACKS
+from cgpfl.auditing.attack import accounted, is_noised, noise_of
 from cgpfl.auditing.bounds import gaussian_noise
 from cgpfl.auditing.canaries import bound_of, canary_clients, planted
 from cgpfl.auditing.invert import correlations, invert
+from cgpfl.auditing.words import at_most
 from cgpfl.data import FederatedData
 from cgpfl.engine import Simulation
 from cgpfl.engine.problem import keys_of
 from cgpfl.models import as_model
 from cgpfl.report.page import few_samples
-from cgpfl.rounds import Clip, Noise
+from cgpfl.rounds import ClientLevel, Clip, Noise
 from helpers import cgpfl as command
 
 
@@ -55,6 +57,16 @@ def test_samples_are_found_in_an_upload_and_not_under_noise():
     noisy = Seamed(plain, outgoing=rules)
     hidden = invert(Simulation(noisy, data, model, rounds=1), [0], steps=600)[0]
     assert hidden.correlation.mean() < 0.8
+
+
+@pytest.mark.slow
+def test_a_liars_upload_is_looked_at_as_well():
+    data, lying = tiny(), Seamed(cgpfl.FedAvg(local_rounds=1), attack=ATTACKS["label-flip"])
+    one = invert(Simulation(lying, data, as_model("mlr", (3, 3), 3), rounds=1), [0], steps=2)[0]
+    assert np.isfinite(one.unexplained)
+    noised = Seamed(lying.method, attack=lying.attack, privacy=ClientLevel(noise=1.0))
+    told, _ = canary_clients(noised, {"w": np.zeros(3, np.float32)}, keys_of(0), 1, 0)
+    assert np.isfinite(told).all()
 
 
 def test_canaries_have_wrong_labels_and_belong_to_nobody():
@@ -129,6 +141,52 @@ def test_noise_that_is_not_there_is_found():
         bounds.append(bound_of(*canary_clients(method, like, keys_of(0), 5, 0), 1e-5).epsilon)
     assert 0 < bounds[0] < 8.0
     assert bounds[1] > bounds[0] + 1
+
+
+def test_canaries_have_the_noise_of_the_account():
+    """z of ε = 8 for five uploads, by itself or as one of nine parts; a tenth of it is found."""
+    z = gaussian_noise(8.0, 5, 1e-5)
+    like, found = {"w": np.zeros(20, np.float32)}, []
+    for noise, together in ((z, 1), (z, 9), (z / 10, 1)):
+        level = ClientLevel(clip=0.5, noise=noise, times=5, together=together)
+        method = Seamed(cgpfl.FedAvg(), privacy=level)
+        assert is_noised(method)
+        found.append(bound_of(*canary_clients(method, like, keys_of(0), 5, 0), 1e-5).epsilon)
+    assert 0 < found[0] < 8.0
+    assert found[1] == found[0]
+    assert found[2] > found[0] + 1
+
+
+def test_what_bounds_an_update_comes_before_its_noise():
+    clip, noise = Clip(norm=2.0), Noise(scale=3.0)
+    assert noise_of((clip, noise)) == 1.5
+    assert noise_of((clip, Noise(scale=3.0), Noise(scale=4.0))) == 2.5
+    assert noise_of((clip, noise, Clip(norm=0.1))) == 1.5
+    assert noise_of((noise, clip)) is noise_of((noise,)) is noise_of((clip,)) is None
+    assert not is_noised(cgpfl.FedAvg())
+
+
+def test_samples_are_held_against_data_that_are_replaced():
+    told = {"level": "client", "epsilon": 2.0, "epsilon_replaced": 5.0}
+    assert at_most(told, "client") == 2.0
+    assert at_most(told, "sample") == 5.0
+    assert at_most({"level": "sample", "epsilon": 3.0}, "sample") == 3.0
+    assert at_most({"level": "sample", "epsilon": 3.0}, "client") is at_most(None, "client") is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["client", "sample"])
+def test_a_private_run_is_audited(tmp_path, level):
+    pytest.importorskip("dp_accounting")
+    more = {"epsilon": 8.0, "privacy": level, "participation": 0.5}
+    cgpfl.run("fedavg", tiny(clients=6), "mlr", rounds=4, out=tmp_path / "run", progress=False, **more)
+    facts = cgpfl.audit(tmp_path / "run", references=0, attacked=1).facts
+    spent = json.loads((tmp_path / "run" / "summary.json").read_text())["methods"]["fedavg"]["privacy"]
+    assert facts["privacy"]["level"] == level
+    assert facts["privacy"]["epsilon"] == spent["epsilon"] == pytest.approx(8.0, rel=0.02)
+    assert set(facts["bounds"]) == ({"sample", "client"} if level == "client" else {"sample"})
+    assert all(bound["epsilon"] <= 8.0 for bound in facts["bounds"].values())
+    assert facts["reconstruction"]["clients"][0]["unexplained"] > 0.3
 
 
 @pytest.mark.slow

@@ -12,7 +12,9 @@ from scipy.stats import ttest_rel
 import cgpfl
 from cgpfl.algorithms import L2SGD, METHODS, Ditto, get_method
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.compare import resume_comparison
+from cgpfl.experiment.compare import _Comparison, from_config, resume_comparison
+from cgpfl.experiment.experiment import build
+from cgpfl.experiment.notes import spent_by_each
 from cgpfl.experiment.records import Cost, Records
 from cgpfl.experiment.table import Runs, default_target, holm, paired_p, ranking, rounds_to
 from cgpfl.experiment.tune import candidates, space
@@ -241,3 +243,20 @@ def test_out_of_range_hyper_parameters_name_method_and_range():
     with pytest.raises(CgpflError, match="ditto: no hyper-parameter 'mu'; it has rate, local_rounds"):
         get_method("ditto", {"mu": 1.0})
     assert Ditto().prox > 0
+
+
+def test_all_seeds_and_settings_have_the_noise_of_the_most_asked(monkeypatch):
+    """Of every seed, not of the first alone; and it is said what it cost."""
+    pytest.importorskip("dp_accounting")
+    monkeypatch.setattr("cgpfl.engine.privacy.most_often", lambda sampler, seed, *asked: 2 + seed)
+    data = {"source": "digits", "clients": 4, "share": 0.1, "validation": 0.2}
+    own = {"rounds": 6, "participation": 0.5, "epsilon": 8.0, "data": data, "method": [{"name": "fedavg"}]}
+    experiment, comparing = from_config(own | {"compare": {"seeds": 3, "tune": 3}}, "test")
+    problem = build(experiment, [0, 1, 2])
+    todo = _Comparison(problem, comparing, [], None, ()).batch("fedavg").todo
+    assert len(todo) == 9
+    assert {run.method.privacy for run in todo} == {problem.methods["fedavg"].privacy}
+    assert problem.methods["fedavg"].privacy.times == 4
+    said = spent_by_each(problem.methods, problem.federations)
+    assert said[0].startswith("fedavg: privacy of clients against the server: ε = 8 at δ = 1e-05")
+    assert said[0].endswith("× clip, in each of 3 seeds")

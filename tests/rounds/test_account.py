@@ -11,6 +11,7 @@ from scipy.stats import norm
 from cgpfl.errors import CgpflError
 from cgpfl.rounds import account
 from cgpfl.rounds.account import Steps, coarse, noise_of_steps, noise_of_uploads, of_steps, of_uploads, room
+from cgpfl.rounds.privacy import of_all
 
 
 @pytest.fixture
@@ -97,3 +98,17 @@ def test_what_is_missing_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(CgpflError, match=r'privacy: needs dp-accounting; pip install "cgpfl\[privacy\]"'):
         of_uploads(1.2345, 1e-5, 3)
+
+
+def test_methods_on_the_same_clients_add_up(counted):
+    z = noise_of_uploads(8.0, 1e-5, 10)
+    one = {"level": "client", "epsilon": 8.0, "delta": 1e-5, "uploads": 10, "noise": z}
+    assert of_all([one, one]).endswith(f"which cost them ε = {of_uploads(z, 1e-5, 20):.3g} at δ = 1e-05 together")
+    sample = {"level": "sample", "epsilon": 3.0, "delta": 1e-5}
+    assert of_all([sample, sample, sample]).endswith("3 methods, which cost them ε = 9 at δ = 3e-05 together")
+
+
+def test_a_client_with_fewer_samples_than_folds_shows_one_in_all_of_them():
+    steps = Steps(10, 3, 1, 0, folds=5)
+    assert steps.seen(5) == (1.0, 6)  # each of five folds in two of ten rounds
+    assert steps.seen(2) == (1.0, 30)  # which of two is in the other three folds is not told

@@ -135,6 +135,8 @@ class CGPFL(MoreauMethod):
         """R local rounds of S proximal steps → (ω̃, θ)."""
         return self.moreau_rounds(task, message, client, data, key, self.context_rate)
 
+    noisy_steps = MoreauMethod.noisy_steps
+
     def aggregate(self, server: Server, uploads: Tree, cohort: Cohort, key: Array) -> Server:
         """Cluster the uploads, then move each context's model to its members' mean."""
         slots = server.cost.shape[0]

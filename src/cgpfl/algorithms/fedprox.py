@@ -44,6 +44,8 @@ class FedProx(FedAvg):
 
         return self.descend(task, message, data, key, gradient=gradient), ()
 
+    noisy_steps = FedAvg.noisy_steps
+
     def likely_cause(self) -> str:
         """A step of the pull alone diverges once η·μ reaches 2."""
         pulled = float(self.prox) * float(self.rate)

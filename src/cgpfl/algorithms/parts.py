@@ -32,6 +32,7 @@ from cgpfl.algorithms.fedavg import FedAvg
 from cgpfl.algorithms.wrapper import Wrapper
 from cgpfl.errors import CgpflError
 from cgpfl.hyperparameters import algorithm, component, hyper
+from cgpfl.rounds.account import Steps
 from cgpfl.tree import Tree, matching, paths
 
 PRIVATE, COMMON = "private", "common"
@@ -148,6 +149,10 @@ class Parts(Wrapper):
         moved = self._moved(full, upload)
         own = tuple(v + moved[p.path].pop(0) for (_, p), v in zip(message.found(PRIVATE), client.own, strict=True))
         return upload.cut(), Kept(state, own)
+
+    def noisy_steps(self, rounds: int) -> tuple[Steps, ...] | None:
+        """The method's: a part of what it would send."""
+        return self.method.noisy_steps(rounds) if hasattr(self.method, "noisy_steps") else None
 
     def aggregate(self, server: Laid, uploads: Laid, cohort: Cohort, key: Array) -> Laid:
         """The method's, with every private parameter where it was."""

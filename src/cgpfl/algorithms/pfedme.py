@@ -49,6 +49,8 @@ class PFedMe(MoreauMethod):
         """R local rounds of S proximal steps → (w̃, θ)."""
         return self.moreau_rounds(task, message, client, data, key, self.global_rate)
 
+    noisy_steps = MoreauMethod.noisy_steps
+
     def aggregate(self, server: Tree, uploads: Tree, cohort: Cohort, key: Array) -> Tree:
         """The relaxed mean of the uploads."""
         return group_step(server, uploads, jnp.zeros_like(cohort.ids), cohort, rate=self.server_rate, equally=True)

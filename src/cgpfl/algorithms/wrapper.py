@@ -315,6 +315,9 @@ class Seamed(Wrapper):
     def _must_be_update(self, message: Any, upload: Any) -> None:
         """Refuse uploads of which a part is no update: a choice, a count. Noise does not cover it."""
         leaves, anchors, _ = self._anchored(message, upload)
+        if leaves and getattr(self.method, "noisy_steps", lambda rounds: None)(1) == ():
+            name = getattr(self.method, "name", "") or type(self.method).__name__
+            raise CgpflError(f"{name}: privacy: its noisy_steps say that nothing leaves, and it sends something")
         if any(a is None and v.size for v, a in zip(leaves, anchors, strict=True)):
             name = getattr(self.method, "name", "") or type(self.method).__name__
             raise CgpflError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,13 +20,15 @@ from cgpfl.auditing.canaries import Planted, bound_of, canary_clients, planted
 from cgpfl.auditing.invert import MOST_SAMPLES, Inverted, can_invert, correlations, invert
 from cgpfl.auditing.membership import Pool, by_size, confidence, measured, ratio
 from cgpfl.auditing.views import VIEWS, Trained, trained, with_parts
+from cgpfl.auditing.words import REPLACED
 from cgpfl.engine import Simulation
+from cgpfl.engine.simulation import check_start
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import read_experiment
 from cgpfl.experiment.reload import load_result
 from cgpfl.experiment.result import Result
 from cgpfl.files import a_path, write
-from cgpfl.rounds import Clip, Noise
+from cgpfl.rounds import ClientLevel, Clip, Noise, Outgoing
 
 DELTA = 1e-5
 """Where the run says none."""
@@ -61,20 +65,37 @@ def accounted(folder: Path, label: str) -> dict[str, Any] | None:
     told = found["methods"].get(label, {}).get("privacy") or found.get("privacy")
     if not isinstance(told, dict) or told.get("epsilon") is None:
         return None
-    own = {"level": str(told.get("level", "client")), "epsilon": float(told["epsilon"])}
+    own: dict[str, Any] = {"level": str(told.get("level", "client"))}
+    own |= {name: float(told[name]) for name in ("epsilon", REPLACED) if told.get(name) is not None}
     return {**own, "delta": float(told.get("delta", DELTA)), "by": "the run's account"}
 
 
-def of_rules(method: Any, rounds: int) -> dict[str, Any] | None:
-    """The same of a run with ``clip`` and ``noise`` and no account: of the uploads, by the Gaussian mechanism."""
-    rules = method.outgoing if isinstance(method, Seamed) else ()
-    norms = [float(rule.norm) for rule in rules if isinstance(rule, Clip)]
-    scales = [float(rule.scale) for rule in rules if isinstance(rule, Noise)]
-    if not norms or not any(scales):
+def of_rules(result: Result) -> dict[str, Any] | None:
+    """The same of a run with ``clip`` and then ``noise`` and no account: of the uploads, by the Gaussian mechanism."""
+    method, rounds = result.method, result.rounds
+    multiple = noise_of(method.outgoing) if isinstance(method, Seamed) and not method.sampler.by_loss else None
+    if multiple is None:
         return None
-    scale = float(np.linalg.norm(scales)) / min(norms)
-    own = {"level": "client", "epsilon": gaussian_epsilon(scale, rounds, DELTA), "delta": DELTA}
-    return {**own, "by": f"the Gaussian mechanism, σ = {scale:g} in each of {rounds} rounds"}
+    try:  # a choice beside the update leaves as it is
+        check_start([dataclasses.replace(method, privacy=ClientLevel())], result.data, result.model)
+    except CgpflError:
+        return None
+    own: dict[str, Any] = {"level": "client", "epsilon": gaussian_epsilon(multiple, rounds, DELTA)}
+    own |= {REPLACED: gaussian_epsilon(multiple / 2, rounds, DELTA), "delta": DELTA}
+    return {**own, "by": f"the Gaussian mechanism, σ = {multiple:g} in each of {rounds} rounds"}
+
+
+def noise_of(rules: tuple[Outgoing, ...]) -> float | None:
+    """The noise of an upload as a multiple of its largest norm; None where it has no bound before it is noised."""
+    norm, scale = math.inf, 0.0
+    for rule in rules:
+        if isinstance(rule, Noise):
+            scale = math.hypot(scale, float(rule.scale))
+        elif scale > 0:
+            break  # what is done to a noised update neither helps nor hurts
+        else:  # what another rule does to its length is not known
+            norm = min(norm, float(rule.norm)) if isinstance(rule, Clip) else math.inf
+    return None if math.isinf(norm) or scale == 0 else scale / norm
 
 
 def audit(
@@ -132,7 +153,7 @@ def _audit(
     membership = {view: {name: measured(s, pool) for name, s in of.items()} for view, of in scores.items()}
     strongest = "ratio" if references else "loss"
     worst = max(seen, key=lambda view: membership[view][strongest]["auc"])
-    privacy = accounted(path, result.label) or of_rules(result.method, result.rounds)
+    privacy = accounted(path, result.label) or of_rules(result)
     delta = DELTA if privacy is None else privacy["delta"]
     bounds = _bounds(result, settings, canaries, known, seed, width, delta, say)
     why, inverted = _inverted(result.simulation, attacked, say)
@@ -202,31 +223,43 @@ def _bounds(
     ]
     planted_data = with_parts(canaries.data, train, data.test.parts(), width)
     with_them = _phi(trained(result.method, planted_data, result.model, settings).losses(canaries.rows), result.task)
-    view = next((v for v in ("upload", "shared") if v in with_them), None)
+    level = result.method.privacy if isinstance(result.method, Seamed) else None
+    summed = isinstance(level, ClientLevel) and level.together > 1  # noise is enough in a mean alone
+    view = next((v for v in ("shared" if summed else "upload", "shared") if v in with_them), None)
     if view is not None:
         scores = with_them[view]
         if known:
             scores = scores - np.mean([one[view][1] for one in known], axis=0)
         bound = bound_of(scores[canaries.known], canaries.inside[canaries.known], delta)
         found["sample"] = {**bound._asdict(), "view": view}
-    method = result.method
-    if isinstance(method, Seamed) and any(
-        isinstance(rule, Noise) and float(rule.scale) > 0 for rule in method.outgoing
-    ):
+    if is_noised(result.method) and result.simulation.traffic().upload:
         say("canary clients")
-        update = result.simulation.task.initial
-        told, inside = canary_clients(method, update, result.simulation.keys, result.rounds, seed)
-        found["client"] = {**bound_of(told, inside, delta)._asdict(), "view": "upload"}
+        update, times = result.simulation.task.initial, result.rounds
+        if isinstance(level, ClientLevel):
+            times = min(times, level.times)
+        told, inside = canary_clients(result.method, update, result.simulation.keys, times, seed)
+        found["client"] = {**bound_of(told, inside, delta)._asdict(), "view": "mean" if summed else "upload"}
     return found
+
+
+def is_noised(method: Any) -> bool:
+    """Whether whole updates leave with noise."""
+    if not isinstance(method, Seamed):
+        return False
+    level = method.privacy
+    noises = [float(rule.scale) for rule in method.outgoing if isinstance(rule, Noise)]
+    return any(noises) or (isinstance(level, ClientLevel) and float(level.noise) > 0)
 
 
 def _inverted(simulation: Simulation, attacked: int, say: Say) -> tuple[str, list[Inverted]]:
     """Reconstructions of the smallest clients' first uploads; or why there are none."""
+    if not attacked:
+        return "not asked for", []
     counts = simulation.data.train.counts
     small = [int(i) for i in np.argsort(counts, kind="stable")[:attacked] if counts[i] <= MOST_SAMPLES]
     why = can_invert(simulation) or ("" if small else f"nobody has at most {MOST_SAMPLES} samples")
-    if why or not attacked:
-        return why or "not asked for", []
+    if why:
+        return why, []
     say("reconstruction")
     try:
         return "", invert(simulation, small)

@@ -17,11 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from cgpfl.algorithms.wrapper import Seamed
+from cgpfl.attacks import Nobody
 from cgpfl.auditing.bounds import LowerBound, lower_bound
 from cgpfl.auditing.views import upload_of
 from cgpfl.data import FederatedData
 from cgpfl.engine.problem import Keys, client_keys, round_keys
-from cgpfl.rounds import Uniform
+from cgpfl.rounds import ClientLevel, Privacy, SampleLevel, Uniform
 from cgpfl.tree import Tree
 
 MOST_SAMPLES, MOST_CLIENTS = 2000, 1000
@@ -83,14 +84,20 @@ class _Speaker:
         return server
 
 
-def canary_clients(method: Seamed, update: Tree, keys: Keys, rounds: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def canary_clients(method: Seamed, update: Tree, keys: Keys, times: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Scores ``[m]`` of canary clients and which of them were ``inside [m]``; ``update``: the form of one client's.
 
-    The run's own rules are applied, with keys of (seed, round, client) as a run has them.
+    The run's own rules are applied, clip and noise of its privacy among them, to ``times`` uploads, with keys of (seed,
+    round, client) as a run has them. Where noise is enough in a mean alone, a canary has that of all of it.
     """
+    level = method.privacy
+    if isinstance(level, ClientLevel):
+        method = dataclasses.replace(method, privacy=dataclasses.replace(level, together=1))
+    elif isinstance(level, SampleLevel):  # canaries take no gradients
+        method = dataclasses.replace(method, privacy=Privacy())
     sizes = [v.size for v in jax.tree.leaves(update)]
-    m = int(min(MOST_CLIENTS, max(MOST_DRAWS / (sum(sizes) * rounds), 64)))
-    speaker = dataclasses.replace(method, method=_Speaker(), sampler=Uniform())
+    m = int(min(MOST_CLIENTS, max(MOST_DRAWS / (sum(sizes) * times), 64)))
+    speaker = dataclasses.replace(method, method=_Speaker(), sampler=Uniform(), attack=Nobody())
     nothing = jax.tree.map(jnp.zeros_like, update)
     inside = np.random.default_rng([seed, 13]).random(m) < 0.5
 
@@ -109,7 +116,7 @@ def canary_clients(method: Seamed, update: Tree, keys: Keys, rounds: int, seed: 
             along = zip(seen, jax.tree.leaves(direction), strict=True)
             return total + sum(jnp.sum(a * b) for a, b in along)
 
-        return jax.lax.fori_loop(0, rounds, heard, jnp.float32(0))
+        return jax.lax.fori_loop(0, times, heard, jnp.float32(0))
 
     own_keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), OWN), m)  # none of the run's
     asked = (jnp.arange(m), jnp.asarray(inside, jnp.float32), own_keys)

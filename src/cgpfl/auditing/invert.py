@@ -19,12 +19,13 @@ from jax import Array
 from scipy.optimize import linear_sum_assignment
 
 from cgpfl.algorithms.base import ClientData
+from cgpfl.algorithms.private import noisy
 from cgpfl.algorithms.wrapper import Seamed, unseamed
 from cgpfl.auditing.views import upload_of
 from cgpfl.engine import Simulation
 from cgpfl.engine.problem import client_keys, round_keys, with_public
 from cgpfl.objectives import Classification
-from cgpfl.rounds import Clip
+from cgpfl.rounds import ClientLevel, Clip, SampleLevel
 
 MOST_SAMPLES = 64
 """Of a client that is tried: of more, little is found."""
@@ -120,18 +121,25 @@ def _attack(
     key = client_keys(round_keys(simulation.keys, 0), client_id).train
     message = method.send(server, client_id)
     sent, _ = method.train(task, message, client, arrays.view(rows, count), key)
+    message = method._message(message) if isinstance(method, Seamed) else message  # without who is told to lie
     seen = _update(method, message, upload_of(method, server, client_id, sent))
     model: Any = task.model
     guess = dataclasses.replace(task, model=dataclasses.replace(model, objective=SoftLabels(model.objective.weights)))
+    level = method.privacy if isinstance(method, Seamed) else None
+    clips = [rule for rule in method.outgoing if isinstance(rule, Clip)] if isinstance(method, Seamed) else []
+    clips += [Clip(norm=level.clip)] if isinstance(level, ClientLevel) else []
     own, size = unseamed(method), sum(jnp.sum(v * v) for v in seen)
 
     def apart(unknown: Any) -> Array:
         x, logits = unknown
         one = jnp.float32(1)
         data = ClientData(x, jax.nn.softmax(logits), jnp.arange(places), count, one, 0 * one)
-        update = _update(method, message, own.train(guess, message, client, data, key)[0])
-        for rule in method.outgoing if isinstance(method, Seamed) else ():
-            update = rule.change(update, key) if isinstance(rule, Clip) else update
+        trying = (guess, data)
+        if isinstance(level, SampleLevel) and level.steps:  # its clip and its minibatches; the noise nobody knows
+            trying = noisy(guess, data, level.clip, jnp.float32(0), level.steps[0].batch_size)
+        update = _update(method, message, own.train(trying[0], message, client, trying[1], key)[0])
+        for rule in clips:
+            update = rule.change(update, key)
         return sum((jnp.sum((a - b) ** 2) for a, b in zip(update, seen, strict=True)), jnp.float32(0)) / size
 
     first, second = jax.random.split(jax.random.key(0))

@@ -12,6 +12,8 @@ from cgpfl.tables import Table
 WIDTH = 80
 LITTLE = 0.55
 """AUC up to which little is told."""
+REPLACED = "epsilon_replaced"
+"""Of an account: ε between a client's data and any other in its place, not between its uploads and none."""
 ATTACKS = {"loss": "loss", "ratio": "likelihood ratio"}
 
 
@@ -39,7 +41,8 @@ def bounds(facts: dict[str, Any]) -> Table:
     """ε from below, beside the account."""
     rows, told = [], facts["privacy"]
     for level, b in facts["bounds"].items():
-        upper = "none" if told is None or not covers(told, level) else f"{told['epsilon']:.3g}"
+        most = at_most(told, level)
+        upper = "none" if most is None else f"{most:.3g}"
         rows.append([level, f"{b['epsilon']:.2f}", upper, f"{b['right']} of {b['guesses']}", f"{b['canaries']:,}"])
     columns = ["canary", "ε at least", "ε at most", "guessed right", "canaries"]
     help_ = [
@@ -52,9 +55,15 @@ def bounds(facts: dict[str, Any]) -> Table:
     return Table("", columns, rows, help=help_)
 
 
-def covers(privacy: dict[str, Any], level: str) -> bool:
-    """Whether an account speaks of this kind of canary: a client's protects each of its samples, too."""
-    return bool(privacy["level"] == level or privacy["level"] == "client")
+def at_most(privacy: dict[str, Any] | None, level: str) -> float | None:
+    """ε that an account says of this kind of canary; None: it says nothing.
+
+    One of clients protects each of their samples, too: as data that are replaced, for the client's uploads stay.
+    """
+    if privacy is None:
+        return None
+    name = "epsilon" if privacy["level"] == level else REPLACED
+    return float(privacy[name]) if name in privacy else None
 
 
 def reconstruction(facts: dict[str, Any]) -> Table:
@@ -109,11 +118,10 @@ def verdict(facts: dict[str, Any]) -> list[str]:
         )
     else:
         lines.append(f"Reconstruction: not tried; {found['why']}.")
-    told = facts["privacy"]
     for level, b in facts["bounds"].items():
-        upper = f"; the account says at most {told['epsilon']:.3g}" if told and covers(told, level) else ""
-        broken = bool(told and covers(told, level) and b["epsilon"] > told["epsilon"])
-        wrong = ": THE ACCOUNT IS WRONG" if broken else ""
+        most = at_most(facts["privacy"], level)
+        upper = "" if most is None else f"; the account says at most {most:.3g}"
+        wrong = ": THE ACCOUNT IS WRONG" if most is not None and b["epsilon"] > most else ""
         lines.append(f"Canary {level}s: ε is at least {b['epsilon']:.2f} (95 %, δ = {facts['delta']:g}){upper}{wrong}.")
     quarters = facts["by_size"]["quarters"]
     if len(quarters) > 1 and quarters[0]["from"] < quarters[-1]["to"]:

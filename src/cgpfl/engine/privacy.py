@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cgpfl.algorithms.wrapper import Seamed, unseamed
+from cgpfl.algorithms.wrapper import Seamed, Wrapper, unseamed
 from cgpfl.data import FederatedData
 from cgpfl.engine.problem import cohort_size, keys_of, round_keys
 from cgpfl.engine.settings import Settings
 from cgpfl.errors import CgpflError
-from cgpfl.rounds import ClientLevel, Known, Privacy, SampleLevel, Sampler, WeightedMean
+from cgpfl.rounds import ClientLevel, Encoder, Known, Privacy, SampleLevel, Sampler, WeightedMean
 from cgpfl.rounds.account import coarse, noise_of_steps, noise_of_uploads
 
 
@@ -35,37 +35,47 @@ def protected_for(
     """The same of N ``clients`` that have so many ``samples``; a node knows its own alone, a server none."""
     if math.isinf(settings.epsilon):
         return method
-    if math.isinf(settings.epsilon):
-        return method
     own, name = unseamed(method), getattr(method, "name", "") or type(method).__name__
-    if settings.sampler.by_size or settings.sampler.by_loss:
-        raise CgpflError(f"sampler = {settings.sampler.name}: looks at counts or losses, which privacy keeps back")
+    rules: Any = method if isinstance(method, Seamed) else settings  # those that it is run under
+    if rules.sampler.by_size or rules.sampler.by_loss:
+        raise CgpflError(f"sampler = {rules.sampler.name}: looks at counts or losses, which privacy keeps back")
     asked = (settings.rounds, clients, settings.participation)
-    times = max(most_often(settings.sampler, seed, *asked) for seed in seeds or (settings.seed,))
+    times = max(most_often(rules.sampler, seed, *asked) for seed in seeds or (settings.seed,))
     make = _client_level if settings.privacy == "client" else _sample_level
-    level = make(own, str(name), settings, clients, times, samples)
+    level = make(own, str(name), settings, rules, clients, times, samples)
     whole = method if isinstance(method, Seamed) else Seamed(method)
     return dataclasses.replace(whole, privacy=level)
 
 
 def _client_level(
-    own: Any, name: str, settings: Settings, clients: int, times: int, samples: Sequence[int]
+    own: Any, name: str, settings: Settings, rules: Any, clients: int, times: int, samples: Sequence[int]
 ) -> ClientLevel:
     together = 1
     if settings.trusted == "server":
         if not getattr(own, "only_means", False) and getattr(own, "noisy_steps", lambda rounds: None)(1) != ():
             raise CgpflError(f"{name}: trusted = server: it looks at single uploads; set trusted = nobody")
-        if settings.dropout > 0 or type(settings.mean) is not WeightedMean:
+        if settings.dropout > 0 or type(rules.mean) is not WeightedMean:
             raise CgpflError("trusted = server: needs everybody's noise in a mean; set dropout = 0 and mean = weighted")
-        together = cohort_size(settings.participation, clients)
+        if any(isinstance(rule, Encoder) for rule in rules.outgoing):
+            raise CgpflError("trusted = server: noise adds up in sums of plain uploads alone; leave encoders out")
+        if rules.attack.active:
+            raise CgpflError("trusted = server: needs everybody's noise, and liars add none; set trusted = nobody")
+        # One less than the cohort: each of the others knows its own noise, and can take it away.
+        together = max(cohort_size(settings.participation, clients) - 1, 1)
     noise = noise_of_uploads(settings.epsilon, settings.delta, times)
     return ClientLevel(settings.clip, noise, settings.delta, times, together)
 
 
-def _sample_level(own: Any, name: str, settings: Settings, clients: int, times: int, samples: Sequence[int]) -> Privacy:
+def _sample_level(
+    own: Any, name: str, settings: Settings, rules: Any, clients: int, times: int, samples: Sequence[int]
+) -> Privacy:
     steps = own.noisy_steps(times) if hasattr(own, "noisy_steps") else None
     if steps is None:
         raise CgpflError(f"{name}: privacy = sample: its uploads are made of more than minibatches' gradients")
+    if steps and not says_its_own(own):
+        raise CgpflError(f"{name}: privacy = sample: has a train of its own; must say in noisy_steps what that takes")
+    if rules.attack.poisons:
+        raise CgpflError(f"{name}: privacy = sample: no liars that train on lies; take another attack")
     if any(part.folds > 1 for part in steps) and (settings.dropout > 0 or times < settings.rounds):
         raise CgpflError(f"{name}: privacy = sample: needs everybody in every round of its warm-up")
     counts = sorted({coarse(n) for n in samples})
@@ -73,6 +83,14 @@ def _sample_level(own: Any, name: str, settings: Settings, clients: int, times: 
         [noise_of_steps(settings.epsilon, settings.delta, steps, n) for n in counts] if steps else [0.0] * len(counts)
     )
     return SampleLevel(settings.clip, settings.delta, tuple(counts), tuple(noises), steps)
+
+
+def says_its_own(method: Any) -> bool:
+    """Whether ``noisy_steps`` are said of the very ``train`` that a method has, and of the one that it is around."""
+    kinds = (k for k in type(method).__mro__ if {"train", "noisy_steps"} & vars(k).keys())
+    last = next(kinds, None)
+    said = last is not None and (last is Wrapper or "noisy_steps" in vars(last))
+    return said and (not isinstance(method, Wrapper) or says_its_own(method.method))
 
 
 @cache

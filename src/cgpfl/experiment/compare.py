@@ -23,6 +23,7 @@ from cgpfl.experiment.events import EVENTS, Callback, Event, JsonLines, check_ca
 from cgpfl.experiment.experiment import Problem, Tell, build
 from cgpfl.experiment.folder import RunFolder
 from cgpfl.experiment.lock import writing
+from cgpfl.experiment.notes import spent_by_each
 from cgpfl.experiment.progress import in_python
 from cgpfl.experiment.run import checked, explain, fingerprint
 from cgpfl.experiment.table import Runs
@@ -194,7 +195,8 @@ class _Comparison:
         problem, experiment, method = self.problem, self.problem.experiment, self.problem.methods[label]
         settings = [method]
         if self.comparing.tune:
-            settings = candidates(unseamed(method), self.comparing.tune, lambda m: checked(m, problem.data, experiment))
+            here = (problem.data, experiment, problem.federations)
+            settings = candidates(unseamed(method), self.comparing.tune, lambda m: checked(m, *here))
             settings[0] = method
         todo = [Run(m, d, s) for m in settings for s, d in problem.federations.items()]
         engine, place = experiment.engine(), experiment.place()
@@ -228,7 +230,8 @@ class _Comparison:
         lost = [
             lost_seeds(m, problem.methods[m], r) for m, r in done.items() if any(bad is not None for bad in r.diverged)
         ]
-        return finish(path, done, facts, target=self.comparing.target, notes=self.notes, diverged=lost)
+        notes = [*self.notes, *spent_by_each(problem.methods, problem.federations)]
+        return finish(path, done, facts, target=self.comparing.target, notes=notes, diverged=lost)
 
     def _method(self, batch: Batch, part: Path, listening: tuple[Callback, ...], stop: Callable[[], bool]) -> Runs:
         """The seeds of one method, with the best of the settings that were tried; ``part``: for its checkpoints."""

@@ -29,7 +29,7 @@ from cgpfl.data import FederatedData, Form
 from cgpfl.errors import CgpflError
 from cgpfl.experiment import artifacts
 from cgpfl.experiment.checkpoint import MethodFolder
-from cgpfl.experiment.notes import against
+from cgpfl.experiment.notes import against, spent_by_all
 from cgpfl.files import check_new, make_folder, no_link, read_text, save_arrays, summed, write, written
 from cgpfl.hyperparameters import parameters as parameters
 from cgpfl.metrics import METRICS
@@ -138,7 +138,10 @@ def summarise(results: Sequence[Outcome]) -> dict[str, Any]:
     data, measured = results[0].data, dict.fromkeys(name for r in results for name in r.summary.get("metrics", {}))
     return {
         "methods": {
-            r.label: finite(r.summary | {"notes": [*r.summary["notes"], *against(r, results)]}) for r in results
+            r.label: finite(
+                r.summary | {"notes": [*r.summary["notes"], *spent_by_all(r, results), *against(r, results)]}
+            )
+            for r in results
         },
         "data": data.summary() | form_of(data, results[0].model).facts(),
         "model": {"name": type(results[0].model).__name__.lower(), **results[0].model.settings()},

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+
+from cgpfl.algorithms.wrapper import is_private
+from cgpfl.data import FederatedData
+from cgpfl.rounds.privacy import described, of_all
 
 if TYPE_CHECKING:
     from cgpfl.experiment.result import Outcome
@@ -34,6 +38,20 @@ def against(own: Outcome, results: Sequence[Outcome]) -> list[str]:
     if contexts is not None and not alone and "local" in known:
         lines += _losers(own, known["local"])
     return lines
+
+
+def spent_by_all(own: Outcome, results: Sequence[Outcome]) -> list[str]:
+    """What all methods of a run cost in privacy, said of the last that cost anything; nothing where one alone did."""
+    private = [r for r in results if (r.summary.get("privacy") or {}).get("epsilon")]
+    return [of_all([r.summary["privacy"] for r in private])] if len(private) > 1 and own is private[-1] else []
+
+
+def spent_by_each(methods: Mapping[str, Any], federations: Mapping[int, FederatedData]) -> list[str]:
+    """What each method of a comparison cost in privacy."""
+    samples = [int(n) for data in federations.values() for n in data.train.counts]
+    each = f", in each of {len(federations)} seeds" if len(federations) > 1 else ""
+    private = {label: m for label, m in methods.items() if is_private(m)}
+    return [f"{label}: {described(m.privacy.spent(m, samples))}{each}" for label, m in private.items()]
 
 
 def _accuracy(result: Outcome) -> float | None:

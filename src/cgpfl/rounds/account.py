@@ -38,6 +38,8 @@ class Steps(NamedTuple):
         """Share of the samples in a minibatch, and the minibatches that one sample may be in."""
         held = max(samples // self.folds, 1)
         share = 1.0 if self.batch_size == 0 else min(1.0, self.batch_size / held)
+        if samples < self.folds:  # folds without a sample of their own have another's: one may be in all
+            return share, self.rounds * self.minibatches
         return share, -(-self.rounds // self.folds) * self.minibatches
 
 

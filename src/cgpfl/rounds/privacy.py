@@ -18,7 +18,7 @@ from jax import Array
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.rounds.account import Steps, of_steps, of_uploads
 from cgpfl.rounds.outgoing import Clip, Noise
-from cgpfl.tree import Tree
+from cgpfl.tree import Tree, all_finite
 
 ALIKE = 1 << 20
 """The weight of everybody, where counts are not told."""
@@ -52,7 +52,9 @@ class ClientLevel(Privacy):
     together: int = hyper(1, "clients whose noise adds up", low=1)
 
     def change(self, update: Tree, key: Array) -> Tree:
-        """As it leaves: z·C in all, of which each client adds its part."""
+        """As it leaves: z·C in all, of which each client adds its part. One that is not finite leaves as nothing."""
+        finite = all_finite(update)
+        update = jax.tree.map(lambda v: jnp.where(finite, v, jnp.zeros_like(v)), update)
         clipped = Clip(norm=self.clip).change(update, key)
         scale = self.noise * self.clip / math.sqrt(self.together)
         return Noise(scale=scale).change(clipped, key)
@@ -134,7 +136,13 @@ class SampleLevel(Privacy):
 
 
 def clipped_sum(gradients: Tree, weight: Array, clip: Array | float) -> Tree:
-    """Σ weight · g over samples, leaves ``[B, ...]``, each g shortened to ``clip`` over all its leaves."""
+    """Σ weight · g over samples, leaves ``[B, ...]``, each g shortened to ``clip`` over all its leaves.
+
+    Of a sample whose gradient is not finite nothing counts.
+    """
+    good = [jnp.isfinite(g).all(axis=tuple(range(1, g.ndim))) for g in jax.tree.leaves(gradients)]
+    weight = weight * jnp.stack(good).all(axis=0)
+    gradients = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0), gradients)
     leaves = jax.tree.leaves(gradients)
     squares = [jnp.sum(jnp.square(g.astype(jnp.float32)), axis=tuple(range(1, g.ndim))) for g in leaves]
     length = jnp.sqrt(sum(squares[1:], start=squares[0]))
@@ -151,3 +159,14 @@ def described(spent: dict[str, Any]) -> str:
         return f"{line}: nothing leaves"
     worst = " of the most exposed client" if spent["level"] == "sample" else ""
     return f"{line}{worst} (alone: {parts}); clip {spent['clip']:g}, noise {spent['noise']:.3g} × clip"
+
+
+def of_all(spent: Sequence[dict[str, Any]]) -> str:
+    """What several methods cost the same clients, in a line."""
+    delta, level = max(s["delta"] for s in spent), spent[0]["level"]
+    if level == ClientLevel.name:  # all are Gaussian mechanisms, and so are they together
+        epsilon = of_uploads(1.0, delta, sum(s["uploads"] / s["noise"] ** 2 for s in spent))
+    else:
+        epsilon, delta = sum(s["epsilon"] for s in spent), sum(s["delta"] for s in spent)
+    line = f"privacy of {level}s: the same clients answered {len(spent)} methods, which cost them"
+    return f"{line} ε = {epsilon:.3g} at δ = {delta:.2g} together"

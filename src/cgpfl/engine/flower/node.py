@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cgpfl.algorithms.wrapper import is_private
+from cgpfl.algorithms.wrapper import is_private, unseamed
 from cgpfl.data import FederatedData
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.evaluate import evaluate_message
@@ -22,6 +23,7 @@ from cgpfl.engine.flower.private import Private
 from cgpfl.engine.flower.wire import pack, unpack
 from cgpfl.engine.problem import Part, client_keys, keys_of, make_task, on_device, round_keys
 from cgpfl.errors import CgpflError
+from cgpfl.hyperparameters import parameters
 from cgpfl.metrics import Metric
 from cgpfl.tree import all_finite
 
@@ -147,8 +149,14 @@ class Node:
         view = arrays.view(arrays.train.rows[0], arrays.train.counts[0])
         key = keys.train
         if is_private(self.method):
-            key = OwnKeys(private.folder, self.method.privacy.times).key(order, asked, key)
+            own = unseamed(self.method)
+            settings = parameters(own) if is_dataclass(own) else {}
+            seen = f"{self.data.digest} {type(own).__name__} {settings} {self.method.outgoing}"
+            key = OwnKeys(private.folder, self.method.privacy.times).key(order, asked, key, (self.method, state), seen)
         upload, new = _TRAIN(self.method, self._task, message, state, view, key)
+        if is_private(self.method) and not bool(all_finite(new)):
+            new = state  # to refuse would tell of the samples: it goes on from what it had
+            print(f"cgpfl: round {order.train + 1}: training gave NaN or infinity; lower the rates", file=sys.stderr)
         if not bool(all_finite((upload, new))):
             raise RefusedError(f"round {order.train + 1}: training gave NaN or infinity")
         private.save(order.train + 1, new, order.base)

@@ -1,8 +1,9 @@
 """A node's own randomness, where its uploads are private: the server knows the seed, so the seed's keys hide nothing.
 
 Each node draws 32 bytes once and keeps them beside its private states. The key of an upload is a hash of them, of the
-round and of all that the server sent: asked the same again, a node answers the same, at no cost; asked anything else,
-its noise and its minibatches are new. What it answered is noted, and no more is answered than was counted.
+round, of all that the server sent and of all that the node trains from: asked the same again, a node answers the same,
+at no cost; asked anything else, or from another state or other samples, its noise and its minibatches are new. So no
+noise is ever under two uploads. What it answered is noted, and no more is answered than was counted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from cgpfl.engine.flower.orders import Order, RefusedError
 from cgpfl.errors import CgpflError
 from cgpfl.files import write
+from cgpfl.tree import is_key
 
 SECRET, SPENT = "noise.key", "spent.json"
 BYTES = 32
@@ -52,11 +54,18 @@ class OwnKeys:
             raise CgpflError(f"{file}: has {len(found)} bytes; must have {BYTES}: delete it to draw another")
         return found
 
-    def key(self, order: Order, message: Mapping[str, np.ndarray], plain: Any) -> Any:
-        """The key of the upload that ``order`` and ``message`` ask for; ``plain`` is the simulation's."""
+    def key(self, order: Order, message: Mapping[str, np.ndarray], plain: Any, own: Any = (), seen: str = "") -> Any:
+        """The key of the upload that ``order`` and ``message`` ask for; ``plain`` is the simulation's.
+
+        ``own`` and ``seen``, a tree and words: all else that the upload follows from.
+        """
         asked = hashlib.sha256(f"{order.token} {order.train} {order.base}".encode())
         for name, value in sorted(message.items()):
             asked.update(f"{name} {value.dtype} {value.shape}".encode() + np.ascontiguousarray(value).tobytes())
+        asked.update(seen.encode())
+        for leaf in jax.tree.leaves(own):
+            value = np.asarray(jax.random.key_data(leaf) if hasattr(leaf, "dtype") and is_key(leaf) else leaf)
+            asked.update(f"{value.dtype} {value.shape}".encode() + np.ascontiguousarray(value).tobytes())
         self._note(order.token, asked.hexdigest())
         secret = self.secret
         if secret == NONE:

@@ -187,6 +187,7 @@ def test_reductions():
 def test_agreement():
     assert agreement(np.array([0, 0, 1, 1]), np.array([5, 5, 2, 2])) == 1
     assert agreement(None, np.zeros(4)) is None
+    assert agreement(np.arange(200_000), np.arange(200_000)[::-1]) == 1  # no table of all pairs
 
 
 # Through the engines

@@ -397,9 +397,8 @@ def agreement(truth: np.ndarray | None, found: np.ndarray) -> float | None:
     if truth is None:
         return None
     (_, row), (_, column) = (np.unique(part, return_inverse=True) for part in (truth, found))
-    table = np.zeros((row.max() + 1, column.max() + 1), np.int64)
-    np.add.at(table, (row, column), 1)
-    both, in_truth, in_found = (_pairs(counts) for counts in (table, table.sum(1), table.sum(0)))
+    shared = row * (column.max() + 1) + column  # no table: everybody may be alone in both
+    both, in_truth, in_found = (_pairs(np.unique(of, return_counts=True)[1]) for of in (shared, row, column))
     chance = in_truth * in_found / max(1, _pairs(np.array(len(row))))
     most = (in_truth + in_found) / 2
     return 1.0 if most == chance else float((both - chance) / (most - chance))

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,8 +12,9 @@ from scipy.stats import ttest_rel
 
 import cgpfl
 from cgpfl.algorithms import L2SGD, METHODS, Ditto, get_method
+from cgpfl.engine.together import Run
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.compare import resume_comparison
+from cgpfl.experiment.compare import _choose, resume_comparison
 from cgpfl.experiment.records import Cost, Records
 from cgpfl.experiment.table import Runs, default_target, holm, paired_p, ranking, rounds_to
 from cgpfl.experiment.tune import candidates, space
@@ -241,3 +243,15 @@ def test_out_of_range_hyper_parameters_name_method_and_range():
     with pytest.raises(CgpflError, match="ditto: no hyper-parameter 'mu'; it has rate, local_rounds"):
         get_method("ditto", {"mu": 1.0})
     assert Ditto().prox > 0
+
+
+def test_a_search_under_attack_counts_honest_clients_alone():
+    """Two clients with 10 validation samples each, of whom one lies: 4 and 6 of 10 are right, not of 20."""
+    data = SimpleNamespace(validation=SimpleNamespace(counts=np.array([10, 10])))
+    values = [
+        {"validation_correct": np.array([[right, 0.0]]), "correct": np.array([[1.0, np.nan]])} for right in (4, 6)
+    ]
+    done = [SimpleNamespace(diverged=None, records=SimpleNamespace(values=own)) for own in values]
+    methods = [get_method("fedavg", {"rate": rate}) for rate in (0.1, 0.2)]
+    best, tried = _choose(methods, [Run(method, data, 0) for method in methods], done, 1)
+    assert (best, [t["validation_accuracy"] for t in tried]) == (1, [0.4, 0.6])

@@ -392,10 +392,15 @@ def reduced(each: np.ndarray, pooled: float, higher: bool = True) -> dict[str, f
     }
 
 
-def agreement(truth: np.ndarray | None, found: np.ndarray) -> float | None:
-    """Adjusted Rand index of two partitions ``[N]``: 1 = the same, 0 = chance; None without a truth."""
-    if truth is None:
+def agreement(truth: np.ndarray | None, found: np.ndarray, among: np.ndarray | None = None) -> float | None:
+    """Adjusted Rand index of two partitions ``[N]``: 1 = the same, 0 = chance; None without a truth.
+
+    ``among [N]``: whose places are compared, where not everybody's are.
+    """
+    if truth is None or (among is not None and not among.any()):
         return None
+    if among is not None:
+        truth, found = truth[among], found[among]
     (_, row), (_, column) = (np.unique(part, return_inverse=True) for part in (truth, found))
     shared = row * (column.max() + 1) + column  # no table: everybody may be alone in both
     both, in_truth, in_found = (_pairs(np.unique(of, return_counts=True)[1]) for of in (shared, row, column))

@@ -364,8 +364,8 @@ def measured(names: Iterable[str], objective: Any = None) -> tuple[Metric, ...]:
 
 def of_attack(method: Any) -> tuple[Metric, ...]:
     """What is measured where liars teach a trigger."""
-    attack = getattr(method, "attack", None)
-    return (METRICS["backdoor"],) if attack is not None and attack.triggers else ()
+    attack = getattr(method, "attack", None)  # or whatever a method of the user's calls so
+    return (METRICS["backdoor"],) if getattr(attack, "triggers", False) else ()
 
 
 def headline(task: str = "classification") -> Metric:

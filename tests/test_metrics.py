@@ -187,6 +187,10 @@ def test_reductions():
 def test_agreement():
     assert agreement(np.array([0, 0, 1, 1]), np.array([5, 5, 2, 2])) == 1
     assert agreement(None, np.zeros(4)) is None
+    assert agreement(np.arange(200_000), np.arange(200_000)[::-1]) == 1  # no table of all pairs
+    truth, found = np.array([0, 0, 1, 1, 1]), np.array([3, 3, 1, 1, 3])
+    assert agreement(truth, found, np.array([1, 1, 1, 1, 0], bool)) == 1 > agreement(truth, found)
+    assert agreement(truth, found, np.zeros(5, bool)) is None
 
 
 # Through the engines

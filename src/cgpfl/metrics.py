@@ -364,8 +364,8 @@ def measured(names: Iterable[str], objective: Any = None) -> tuple[Metric, ...]:
 
 def of_attack(method: Any) -> tuple[Metric, ...]:
     """What is measured where liars teach a trigger."""
-    attack = getattr(method, "attack", None)
-    return (METRICS["backdoor"],) if attack is not None and attack.triggers else ()
+    attack = getattr(method, "attack", None)  # or whatever a method of the user's calls so
+    return (METRICS["backdoor"],) if getattr(attack, "triggers", False) else ()
 
 
 def headline(task: str = "classification") -> Metric:
@@ -392,14 +392,18 @@ def reduced(each: np.ndarray, pooled: float, higher: bool = True) -> dict[str, f
     }
 
 
-def agreement(truth: np.ndarray | None, found: np.ndarray) -> float | None:
-    """Adjusted Rand index of two partitions ``[N]``: 1 = the same, 0 = chance; None without a truth."""
-    if truth is None:
+def agreement(truth: np.ndarray | None, found: np.ndarray, among: np.ndarray | None = None) -> float | None:
+    """Adjusted Rand index of two partitions ``[N]``: 1 = the same, 0 = chance; None without a truth.
+
+    ``among [N]``: whose places are compared, where not everybody's are.
+    """
+    if truth is None or (among is not None and not among.any()):
         return None
+    if among is not None:
+        truth, found = truth[among], found[among]
     (_, row), (_, column) = (np.unique(part, return_inverse=True) for part in (truth, found))
-    table = np.zeros((row.max() + 1, column.max() + 1), np.int64)
-    np.add.at(table, (row, column), 1)
-    both, in_truth, in_found = (_pairs(counts) for counts in (table, table.sum(1), table.sum(0)))
+    shared = row * (column.max() + 1) + column  # no table: everybody may be alone in both
+    both, in_truth, in_found = (_pairs(np.unique(of, return_counts=True)[1]) for of in (shared, row, column))
     chance = in_truth * in_found / max(1, _pairs(np.array(len(row))))
     most = (in_truth + in_found) / 2
     return 1.0 if most == chance else float((both - chance) / (most - chance))

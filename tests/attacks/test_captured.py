@@ -1,5 +1,7 @@
 """Contexts that liars would capture: bounded updates, the smallest context, and what the notes say of forged ones."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,13 +9,14 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from cgpfl.algorithms import CGPFL, FedAvg, Seamed
+from cgpfl.algorithms import CGPFL, CGPFLAuto, Cohort, FedAvg, Seamed
 from cgpfl.algorithms.groups import heard_in, too_small
 from cgpfl.algorithms.lying import REACH, bounded
 from cgpfl.attacks import ForgedContext, Seen, SignFlip
 from cgpfl.cli import app
 from cgpfl.engine.simulation import simulate
 from cgpfl.errors import CgpflError
+from cgpfl.experiment import liars
 from cgpfl.experiment.config import Experiment, from_dict
 from cgpfl.experiment.liars import over_shares, save_shares
 from cgpfl.report.choice import choice
@@ -23,10 +26,12 @@ from helpers import points, quadratic
 
 def test_no_update_is_too_long():
     updates = [jnp.array([[3.0, 4.0], [0.0, 5.0], [0.0, 6.0], [300.0, 400.0], [np.inf, 0.0], [1e9, 0.0]])]
-    found = np.asarray(bounded(updates, jnp.array([1.0, 1, 1, 1, 1, 0]))[0])  # median 5.5 of those who answered
+    (found,), cohort = bounded(updates, Cohort(jnp.arange(6), jnp.array([9, 8, 7, 6, 5, 0])))
+    found = np.asarray(found)  # median 5.5 of those who answered
     np.testing.assert_allclose(np.linalg.norm(found, axis=1)[:4], [5, 5, 6, 5.5 * REACH], rtol=1e-5)
     np.testing.assert_allclose(found[3], 5.5 * REACH * np.array([0.6, 0.8]), rtol=1e-5)
     np.testing.assert_array_equal(found[4], [0, 0])
+    np.testing.assert_array_equal(cohort.weights, [9, 8, 7, 6, 0, 0])  # infinite: as if it had not answered
 
 
 def test_bounds_come_with_a_robust_mean_alone():
@@ -43,6 +48,9 @@ def test_who_is_in_too_small_a_context():
     np.testing.assert_array_equal(too_small(assignment, 3, 2), [False] * 5 + [True])
     np.testing.assert_array_equal(heard_in(assignment, jnp.array([5, 0, 3]), 3, 2), [3, 0, 2])
     np.testing.assert_array_equal(heard_in(assignment, jnp.array([5, 0, 3]), 3, 1), [1, 0, 2])
+    for method in (CGPFL(smallest=7), CGPFLAuto(smallest=7)):
+        with pytest.raises(CgpflError, match=f"{method.name}: smallest = 7: must be at most the number of clients, 6"):
+            method.check(6, 600.0, 100)
 
 
 def test_a_context_too_small_has_no_say():
@@ -82,12 +90,21 @@ def test_a_forged_context_lies_in_one_direction():
 def test_what_cannot_be_drawn_is_one_line():
     with pytest.raises(CgpflError, match="attack = 'none': must be one by some clients"):
         over_shares(Experiment())
-    attacked = from_dict({"attack": "noise"}, "x")
+    attacked = from_dict({"attack": "noise", "data": {"clients": 4}}, "x")
     with pytest.raises(CgpflError, match=r"share 1: must be >= 0 and < 1"):
         over_shares(attacked, shares=[1.0])
     with pytest.raises(CgpflError, match="no mean 'meddian'; did you mean median"):
         over_shares(attacked, means=["meddian"])
+    with pytest.raises(CgpflError, match=r"share = 0.99: all 4 clients lie"):  # before the others are run
+        over_shares(attacked, shares=[0.0, 0.99])
     assert attacked.attack.share == SignFlip().share
+
+
+def test_a_run_that_diverged_has_no_success_of_its_backdoor(monkeypatch):
+    monkeypatch.setattr(liars, "run_method", lambda *args, **kw: SimpleNamespace(accuracy=np.nan, metrics={}))
+    attacked = from_dict({"attack": "backdoor", "data": {"clients": 4}}, "x")
+    found = over_shares(attacked, means=["weighted"], shares=[0.25])
+    assert np.isnan(found[["accuracy", "backdoor"]].to_numpy()).all()
 
 
 @pytest.mark.pictures

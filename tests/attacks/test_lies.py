@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import cgpfl
-from cgpfl.algorithms import IFCA, MOCHA, FedAvg, Local, Seamed
+from cgpfl.algorithms import IFCA, MOCHA, Cohort, FedAvg, Local, Seamed, algorithm
 from cgpfl.attacks import (
     ALIE,
     ATTACKS,
@@ -15,6 +15,7 @@ from cgpfl.attacks import (
     ForgedContext,
     InnerProduct,
     LabelFlip,
+    Lying,
     Noisy,
     Scaling,
     Seen,
@@ -29,7 +30,7 @@ from cgpfl.engine.stream import Streamed
 from cgpfl.engine.together import Run, simulate_together
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import from_dict
-from cgpfl.rounds import AutoMean, Bucketing, Median
+from cgpfl.rounds import AutoMean, Bucketing, Median, TrimmedMean
 from helpers import points, quadratic
 
 KEY = jax.random.key(0)
@@ -174,3 +175,53 @@ def test_bytes_are_the_methods():
 def test_attacks_are_refused_in_deployments():
     with pytest.raises(CgpflError, match=r"x: attack = 'noise': is for simulations; nodes are real"):
         check_fits(from_dict({"attack": "noise"}, "c.toml"), Deployment(), "x")
+
+
+@algorithm
+class Nothing(Lying):
+    """Liars send numbers that are none."""
+
+    name = "nothing"
+
+    def lie(self, updates, seen, key):
+        return jax.tree.map(lambda v: jnp.nan * v, updates)
+
+
+@pytest.mark.parametrize("mean", [Median(), Bucketing(size=1, inner=TrimmedMean(share=0.1))], ids=["median", "buckets"])
+def test_an_upload_that_is_not_finite_counts_as_none(mean):
+    """Not as one that has not moved: the others' mean is that of a round without it."""
+    method = Seamed(FedAvg(rate=0.5, local_rounds=1), attack=Nothing(number=1), mean=mean)
+    near = [[4.0, 4.0], [8.0, 4.0], [5.0, 2.0], [6.0, 5.0]]  # nobody is far enough to be shortened
+    state, _, _ = simulate(method, points(near), MODEL, rounds=1)
+    honest = 0.5 * np.array(near)[~np.asarray(state.server.liars)]
+    alone = Cohort(jnp.arange(3), jnp.ones(3), mean.drawn(KEY)).mean({"w": jnp.asarray(honest)}, {"w": jnp.zeros(2)})
+    np.testing.assert_allclose(state.server.server["w"], alone["w"], rtol=1e-5)
+
+
+def test_claims_are_counts():
+    """Never 0, which would be an absent client, nor more than an int32; and who is absent stays so."""
+    some = jnp.array([0, 3, 4_000])
+    np.testing.assert_array_equal(Counts(factor=0.01).claims(some), [0, 1, 40])
+    np.testing.assert_array_equal(Counts(factor=1e7).claims(some), [0, 30_000_000, 1_000_000_000])
+
+
+@pytest.mark.parametrize(("values", "why"), [({"share": 0.9}, "share = 0.9"), ({"number": 7}, "number = 7")])
+def test_somebody_must_be_honest(values, why):
+    with pytest.raises(CgpflError, match=f"attack = 'noise': {why}: all 4 clients lie; somebody must be honest"):
+        Seamed(FedAvg(), attack=Noisy(**values)).check(4, 40.0, 10)
+    Seamed(FedAvg(), attack=Noisy(share=0.8)).check(4, 40.0, 10)  # three
+
+
+def test_what_cannot_be_poisoned_is_refused():
+    LabelFlip().fits("regression", 1)
+    Backdoor(target=9).fits("classification", 10)
+    with pytest.raises(CgpflError, match=r"'backdoor': target = 10: must be below 10"):
+        Backdoor(target=10).fits("classification", 10)
+    with pytest.raises(CgpflError, match=r"'backdoor': is for classification; the data's task is regression"):
+        Backdoor().fits("regression", 1)
+    with pytest.raises(CgpflError, match=r"'label-flip': is for classes and numbers; the data's task is multi-label"):
+        LabelFlip().fits("multi-label", 5)
+    with pytest.raises(CgpflError, match=r"target = 7: must be below"):
+        check_start([Seamed(FedAvg(), attack=Backdoor(target=7))], DATA, MODEL)
+    tokens = Batch(jnp.zeros((1, 3)), jnp.array([[0, 2, -1]]), jnp.ones(1))
+    np.testing.assert_array_equal(LabelFlip().poison(tokens, 5).y, [[4, 2, -1]])  # what is no token stays none

@@ -4,14 +4,17 @@ import jax
 import numpy as np
 import pytest
 
-from cgpfl.algorithms import get_method
+from cgpfl.algorithms import Task, get_method
 from cgpfl.data import FederatedData
 from cgpfl.engine import Simulation
 from cgpfl.engine.blocks import is_ragged
+from cgpfl.engine.evaluate import score
+from cgpfl.engine.problem import Part, on_device
 from cgpfl.engine.reference import simulate_loop
 from cgpfl.engine.simulation import simulate
 from cgpfl.engine.stream import Streamed
 from cgpfl.engine.together import Run, simulate_together
+from cgpfl.metrics import METRICS
 from cgpfl.models import as_model
 
 SIZES = (4, 300, 40, 9, 130, 70, 5)
@@ -81,3 +84,28 @@ def test_blocks_streams_and_runs_together_agree():
 @pytest.mark.skipif(jax.device_count() < 2, reason="one device")
 def test_devices_that_share_the_clients_agree():
     same(records("fedavg-ft", devices=2), records("fedavg-ft"))
+
+
+@pytest.mark.parametrize("places", [96, 70])  # whole chunks; one that is cut
+def test_nobody_and_whole_chunks(places):
+    """Clients without a sample, with exactly one, two and all chunks; alone, and as two runs with their own models."""
+    counts = np.minimum([0, 32, 64, 0, 1, 33, places, 0], places).astype(np.int32)
+    rng = np.random.default_rng(1)
+    rows = np.where(np.arange(places) < counts[:, None], rng.integers(0, len(DATA.y), (8, places)), 0).astype(np.int32)
+    arrays, part = on_device(DATA), Part(*jax.device_put((rows, counts)))
+    models = jax.tree.map(lambda v: rng.normal(size=(2, 8, *v.shape)).astype(np.float32), MODEL.init(jax.random.key(0)))
+
+    def total(ragged):
+        def one(params, part):
+            task = Task(initial=params, model=MODEL, clients=8)
+            return score(task, params, arrays.samples(), part, [METRICS["macro-f1"]], ragged)
+
+        def run(params):
+            return jax.vmap(one)(params, part)
+
+        return jax.jit(lambda m: (run(jax.tree.map(lambda v: v[0], m)), jax.vmap(run)(m)))(models)
+
+    (alone, together), wanted = total(True), total(False)
+    same(dict(enumerate(jax.tree.leaves((alone, together)))), dict(enumerate(jax.tree.leaves(wanted))), tolerance=1e-6)
+    np.testing.assert_array_equal(np.isnan(alone[1]), counts == 0)  # the mean of nothing
+    assert float(jax.tree.leaves(alone[2])[0][0].sum()) == 0.0

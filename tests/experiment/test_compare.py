@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,8 +12,9 @@ from scipy.stats import ttest_rel
 
 import cgpfl
 from cgpfl.algorithms import L2SGD, METHODS, Ditto, get_method
+from cgpfl.engine.together import Run
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.compare import _Comparison, from_config, resume_comparison
+from cgpfl.experiment.compare import _choose, _Comparison, from_config, resume_comparison
 from cgpfl.experiment.experiment import build
 from cgpfl.experiment.notes import spent_by_each
 from cgpfl.experiment.records import Cost, Records
@@ -260,3 +262,15 @@ def test_all_seeds_and_settings_have_the_noise_of_the_most_asked(monkeypatch):
     said = spent_by_each(problem.methods, problem.federations)
     assert said[0].startswith("fedavg: privacy of clients against the server: ε = 8 at δ = 1e-05")
     assert said[0].endswith("× clip, in each of 3 seeds")
+
+
+def test_a_search_under_attack_counts_honest_clients_alone():
+    """Two clients with 10 validation samples each, of whom one lies: 4 and 6 of 10 are right, not of 20."""
+    data = SimpleNamespace(validation=SimpleNamespace(counts=np.array([10, 10])))
+    values = [
+        {"validation_correct": np.array([[right, 0.0]]), "correct": np.array([[1.0, np.nan]])} for right in (4, 6)
+    ]
+    done = [SimpleNamespace(diverged=None, records=SimpleNamespace(values=own)) for own in values]
+    methods = [get_method("fedavg", {"rate": rate}) for rate in (0.1, 0.2)]
+    best, tried = _choose(methods, [Run(method, data, 0) for method in methods], done, 1)
+    assert (best, [t["validation_accuracy"] for t in tried]) == (1, [0.4, 0.6])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from cgpfl.errors import CgpflError
 from cgpfl.hyperparameters import build
 from cgpfl.rounds import (
     MEANS,
@@ -161,3 +162,33 @@ def test_auto_counts_what_is_the_same_once():
     x = [[0.0], [1.0], [2.0], [3.0], [4.0], [2.5], [2.5], [2.5]]
     assert of(AutoMean(bound=100.0), x)[0] == pytest.approx((0 + 1 + 2 + 3 + 4 + 2.5) / 6)
     assert of(AutoMean(bound=100.0), x[:5])[0] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "bucketing"])
+def test_what_has_no_square_is_nobody(name):
+    """Two updates whose distance is not finite in float32, by a method whose updates nobody bounds before."""
+    rule, points, weights = build(MEANS, name, "mean"), POINTS.copy(), np.ones(10)
+    weights[[1, 4]] = 0
+    expected = of(rule, points, weights)
+    points[[1, 4], 0] = 1.6e19, 1.7e19
+    np.testing.assert_allclose(of(rule, points), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_two_and_many_alike(name):
+    rule = build(MEANS, name, "mean")
+    alike = np.tile(POINTS[:1], (10, 1))
+    np.testing.assert_allclose(of(rule, alike, np.full(10, 1e9)), POINTS[0], rtol=1e-5)  # as many samples as that
+    np.testing.assert_allclose(of(rule, POINTS, np.eye(10)[3]), POINTS[3], rtol=1e-5)
+    if name not in ("krum", "bucketing", "centred-clipping"):  # one of the two; a bucket of both; on the way there
+        np.testing.assert_allclose(of(rule, POINTS, np.eye(10)[3] + np.eye(10)[5]), POINTS[[3, 5]].mean(0), atol=2e-3)
+
+
+def test_auto_never_leaves_everybody_out():
+    """With the smallest bound somebody counts, however few there are: else the model would stay where it is."""
+    with pytest.raises(CgpflError, match=r"bound = 0.3: must be a number >= 1"):
+        build(MEANS, {"name": "auto", "bound": 0.3}, "mean")
+    shares = jax.jit(lambda x: AutoMean(bound=1.0).shares(x @ x.T, jnp.ones(len(x))).sum())
+    for n in (2, 3, 4):
+        for _ in range(30):
+            assert float(shares(jnp.asarray(RNG.standard_cauchy(size=(n, 2)), jnp.float32))) == pytest.approx(1)

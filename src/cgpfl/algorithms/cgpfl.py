@@ -35,7 +35,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
-from cgpfl.algorithms.groups import SMALLEST, group_step, heard_in, leaves_rounds, room_for
+from cgpfl.algorithms.groups import SMALLEST, group_step, heard_in, leaves_rounds, room_for, somebody_counts
 from cgpfl.algorithms.moreau import MoreauMethod
 from cgpfl.contexts import Points, best_of, choose_k, match, prepare, seedings
 from cgpfl.hyperparameters import algorithm, hyper
@@ -102,6 +102,7 @@ class CGPFL(MoreauMethod):
 
     def check(self, clients: int, answers: float, rounds: int) -> None:
         """K against N, and a warm-up that leaves rounds for contexts."""
+        somebody_counts(self.smallest, clients, self.name)
         if self._clusters(self.slots(clients)):
             leaves_rounds(self.warmup, clients, answers, self.name)
 

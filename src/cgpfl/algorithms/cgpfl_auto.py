@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
-from cgpfl.algorithms.groups import SMALLEST, group_step, heard_in, leaves_rounds, room_for, too_small
+from cgpfl.algorithms.groups import SMALLEST, group_step, heard_in, leaves_rounds, room_for, somebody_counts, too_small
 from cgpfl.algorithms.steps import over_batches
 from cgpfl.batch import Batch
 from cgpfl.contexts import Evidence, add, cross_fit, match, no_evidence, placed
@@ -130,6 +130,7 @@ class CGPFLAuto(Method):
     def check(self, clients: int, answers: float, rounds: int) -> None:
         """K against N, folds against the warm-up, and a warm-up that leaves rounds for contexts."""
         self.slots(clients)
+        somebody_counts(self.smallest, clients, self.name)
         if self.warmup < self.folds:
             raise CgpflError(f"cgpfl-auto: warmup = {self.warmup}: must be at least the number of folds, {self.folds}")
         leaves_rounds(self.warmup, clients, answers, self.name)

@@ -43,6 +43,12 @@ def heard_in(assignment: Array, ids: Array, slots: int, smallest: int) -> Array:
 SMALLEST = "fewest members of a context: those of a smaller one have models of their own, and no say in any"
 
 
+def somebody_counts(smallest: int, clients: int, name: str) -> None:
+    """Raise a one-line error where no context can have as many members as one needs."""
+    if smallest > clients:
+        raise CgpflError(f"{name}: smallest = {smallest}: must be at most the number of clients, {clients}")
+
+
 def room_for(contexts: Any, clients: int, most: int, name: str) -> int:
     """How many contexts there may be: K; "auto": up to N/2 and ``most``; or as many as the given labels name."""
     if isinstance(contexts, tuple):

@@ -13,6 +13,7 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.attacks import Attack, Seen
 from cgpfl.batch import Batch
+from cgpfl.objectives import Classification
 from cgpfl.rounds.order import median_of
 from cgpfl.tree import Tree, norms, scale, where
 
@@ -46,7 +47,9 @@ class Poisoned(ClientData):
 
 
 def poisoned(data: ClientData, lies: Array, attack: Attack, task: Task) -> Poisoned:
-    """A client's samples, if it is a liar, poisoned."""
+    """A client's samples, if it is a liar, poisoned; an error where that cannot be done."""
+    model: Any = task.model
+    attack.fits(getattr(model, "objective", Classification()).task, getattr(model, "classes", 2))
     own = {name: getattr(data, name) for name in ("x", "y", "rows", "count", "scale", "shift")}
     return Poisoned(**own, lies=lies, attack=attack, task=task)
 
@@ -55,13 +58,17 @@ Pair = Callable[[Array, Any], tuple[list[Any], list[Any]]]
 """(client, its upload) → the leaves that are updates, and what they moved away from."""
 
 
-def bounded(updates: list[Tree], present: Array) -> list[Tree]:
-    """Updates, leaves ``[C, ...]``, none longer than :data:`REACH` times the median; 0 where one is not finite."""
+def bounded(updates: list[Tree], cohort: Cohort) -> tuple[list[Tree], Cohort]:
+    """Updates, leaves ``[C, ...]``, none longer than :data:`REACH` times the median.
+
+    Who sent a number that is not finite did not answer, as on nodes, where it is refused.
+    """
     length = norms(updates)
     here = jnp.isfinite(length)
-    most = REACH * median_of(length, present * here)
+    cohort = cohort._replace(weights=jnp.where(here, cohort.weights, 0))
+    most = REACH * median_of(length, cohort.present)
     factors = jnp.where(here & (length > most), most / jnp.where(length > 0, length, 1.0), 1.0)
-    return scale(where(here, updates, [jnp.zeros_like(u) for u in updates]), factors)
+    return scale(where(here, updates, [jnp.zeros_like(u) for u in updates]), factors), cohort
 
 
 def forged(attack: Attack, updates: list[Tree], cohort: Cohort, liars: Array, key: Array) -> tuple[list[Tree], Cohort]:

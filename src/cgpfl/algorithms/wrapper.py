@@ -139,6 +139,7 @@ class Seamed(Wrapper):
         """The method's own, and rules that do not go with each other."""
         if hasattr(self.method, "check"):
             self.method.check(clients, answers, rounds)
+        self.attack.check(clients)
         if any(isinstance(rule, Encoder) for rule in self.outgoing[:-1]):
             names = ", ".join(rule.name for rule in self.outgoing)
             raise CgpflError(f"outgoing = {names}: one rule at most may encode, and it must be the last")
@@ -288,7 +289,7 @@ class Seamed(Wrapper):
         if lied:
             updates, cohort = forged(self.attack, updates, cohort, server.liars, key)
         if bounds:
-            updates = bounded(updates, cohort.present)
+            updates, cohort = bounded(updates, cohort)
         return jax.vmap(self._with)(messages, uploads, [a + d for a, d in zip(anchors, updates, strict=True)]), cohort
 
     def _decoded(self, server: Any, client_id: Array, sent: Sent) -> Any:

@@ -6,9 +6,11 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from cgpfl.batch import Batch
+from cgpfl.errors import CgpflError
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.registry import Registry
 from cgpfl.tree import Tree
@@ -38,6 +40,12 @@ class Attack:
     """Whether liars train on other samples."""
     triggers: ClassVar[bool] = False
     """Whether there is a trigger, whose success is measured."""
+
+    def check(self, clients: int) -> None:
+        """Raise a one-line CgpflError where the settings do not fit so many clients."""
+
+    def fits(self, task: str, classes: int) -> None:
+        """Raise a one-line CgpflError where the attack does not fit what is learned."""
 
     def liars(self, clients: int, key: Array) -> Array:
         """Who lies, ``[N]`` bool."""
@@ -75,6 +83,12 @@ class Lying(Attack):
     share: float = hyper(0.2, "share of the clients that lie", low=0, high=1)
     number: int = hyper(0, "how many lie, whatever the share; 0 = the share of them", low=0)
     collude: bool = hyper(False, "all liars send the mean of what they would send")
+
+    def check(self, clients: int) -> None:
+        """Somebody must be honest: nobody else is measured."""
+        if (self.number or np.round(np.float32(self.share) * clients)) >= clients:
+            said = f"number = {self.number}" if self.number else f"share = {self.share:g}"
+            raise CgpflError(f"attack = {self.name!r}: {said}: all {clients} clients lie; somebody must be honest")
 
     def liars(self, clients: int, key: Array) -> Array:
         """So many, drawn from the run's seed."""

@@ -14,6 +14,9 @@ from cgpfl.tree import Tree, norms, scale, size
 DIRECTION = 0x11A2
 """Seed of the direction in which a forged context lies: the same in every round."""
 
+MOST = 1e9
+"""Samples that a liar says it has: the next power of two is no int32."""
+
 
 def drawn(updates: Tree, key: Array) -> Tree:
     """Normal numbers in the form of the updates."""
@@ -130,7 +133,8 @@ class Counts(Lying):
 
     def claims(self, samples: Array) -> Array:
         """So many times as many."""
-        return jnp.round(self.factor * samples).astype(samples.dtype)
+        said = jnp.clip(jnp.round(self.factor * samples), 1, MOST)  # 0: it did not answer
+        return jnp.where(samples > 0, said.astype(samples.dtype), samples)
 
     def lie(self, updates: Tree, seen: Seen, key: Array) -> Tree:
         """Their own, turned round or as it is."""

@@ -8,6 +8,7 @@ from jax import Array
 
 from cgpfl.attacks.base import ATTACKS, Lying, Seen
 from cgpfl.batch import Batch
+from cgpfl.errors import CgpflError
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree
 
@@ -21,10 +22,16 @@ class LabelFlip(Lying):
 
     factor: float = hyper(1.0, "how many times its length the update is sent", above=0)
 
+    def fits(self, task: str, classes: int) -> None:
+        """Classes or numbers."""
+        if task == "multi-label":
+            raise CgpflError(f"attack = {self.name!r}: is for classes and numbers; the data's task is {task}")
+
     def poison(self, batch: Batch, classes: int) -> Batch:
         """Every answer wrong."""
         whole = jnp.issubdtype(batch.y.dtype, jnp.integer)
-        return batch._replace(y=classes - 1 - batch.y if whole else -batch.y)
+        wrong = jnp.where(batch.y < 0, batch.y, classes - 1 - batch.y) if whole else -batch.y  # −1: no token
+        return batch._replace(y=wrong)
 
     def lie(self, updates: Tree, seen: Seen, key: Array) -> Tree:
         """Their update, lengthened."""
@@ -53,6 +60,13 @@ class Backdoor(Lying):
         above=0,
         words=("auto",),
     )
+
+    def fits(self, task: str, classes: int) -> None:
+        """Classes, the target among them."""
+        if task != "classification":
+            raise CgpflError(f"attack = {self.name!r}: is for classification; the data's task is {task}")
+        if self.target >= classes:
+            raise CgpflError(f"attack = {self.name!r}: target = {self.target}: must be below {classes}, as classes are")
 
     def poison(self, batch: Batch, classes: int) -> Batch:
         """Some samples with the trigger, evenly among them."""

@@ -2,9 +2,10 @@
 
 A block of rounds takes longer to trace and to lower than to load from JAX's compilation cache. So it is kept beside
 that cache as StableHLO (:mod:`jax.export`: data, no pickle), under a name made of all it depends on: our sources,
-versions, the device, the form of every argument and every static part. A program with a part that is not ours – a
-method, model or metric of the user's – is traced each time: nobody knows whether its source has changed. So is
-everything outside of the command line, where our own functions may have been replaced.
+versions, the device, JAX's settings, the form of every argument and every static part. A program with a part that is
+not ours – a method, model or metric of the user's – is traced each time: nobody knows whether its source has changed.
+So is everything outside of the command line, where our own functions may have been replaced, and what JAX cannot
+export.
 """
 
 from __future__ import annotations
@@ -12,8 +13,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import os
+import re
+import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +27,18 @@ import jax
 import numpy as np
 
 from cgpfl.engine.cache import in_use
+from cgpfl.errors import CgpflError
 from cgpfl.files import write
 from cgpfl.folders import cache_folder
 
 OURS = ("cgpfl", "jax", "builtins")
 """Packages whose parts are known by version or source."""
+VERSIONS = ("jax", "jaxlib", "numpy", "optax")
+"""Packages that our own sources call while they are traced."""
+ELSEWHERE = ("cache", "log", "num_cpu_devices", "platform")
+"""Settings of JAX with these in their names change nothing that is traced."""
+UNUSED = 30 * 24 * 3600
+"""Seconds after which a program that nobody has loaded is removed."""
 _wanted = False
 
 
@@ -35,7 +48,26 @@ def keep_programs() -> None:
     _wanted = True
 
 
-def kept(function: Any, args: tuple[Any, ...], static: Any, used_up: int) -> Callable[..., Any] | None:
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """A program that was loaded, or is kept from now on."""
+
+    program: Any
+    """Jitted, of the arguments' leaves."""
+    successor: Any
+    """Structure of the argument that is used up."""
+
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        """What the function returns."""
+        new, *others = self.program(*jax.tree.leaves(args))
+        return (jax.tree.unflatten(self.successor, new), *others)
+
+    def lower(self, *args: Any) -> Any:
+        """For arguments of these forms, to be compiled."""
+        return self.program.lower(*jax.tree.leaves(args))
+
+
+def kept(function: Any, args: tuple[Any, ...], static: Any, used_up: int) -> Kept | None:
     """``function(*args, static)`` as a function of ``args``, loaded, or traced and kept.
 
     ``function`` is jitted; it donates argument ``used_up`` and returns that one's successor, in the same form, and
@@ -55,15 +87,12 @@ def kept(function: Any, args: tuple[Any, ...], static: Any, used_up: int) -> Cal
     file = cache_folder() / "programs" / name
     exported = _load(file)
     if exported is None:
-        exported = _trace(function, form, forms, static, donated)
-        _save(file, exported.serialize())
-    program, successor = jax.jit(exported.call, donate_argnums=donated), jax.tree.structure(args[used_up])
-
-    def call(*args: Any) -> tuple[Any, ...]:
-        new, *others = program(*jax.tree.leaves(args))
-        return (jax.tree.unflatten(successor, new), *others)
-
-    return call
+        try:
+            exported = _trace(function, form, forms, static, donated)
+            _save(file, exported.serialize())
+        except (ValueError, NotImplementedError):  # what JAX promises no form of; or an error, then found again
+            return None
+    return Kept(jax.jit(exported.call, donate_argnums=donated), jax.tree.structure(args[used_up]))
 
 
 def _trace(function: Any, form: Any, forms: Sequence[Any], static: Any, donated: tuple[int, ...]) -> Any:
@@ -90,15 +119,28 @@ def _load(file: Path) -> Any:
     except OSError:
         return None
     checksum, program = content[:32], content[32:]
-    return export.deserialize(bytearray(program)) if hashlib.sha256(program).digest() == checksum else None
+    if not program or hashlib.sha256(program).digest() != checksum:
+        return None
+    with suppress(OSError):
+        os.utime(file)  # used
+    return export.deserialize(bytearray(program))
 
 
 def _save(file: Path, program: bytes | bytearray) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write(file, hashlib.sha256(program).digest() + bytes(program))
-    except OSError:
-        return  # a read-only home costs time, nothing else
+        _tidy(file.parent)
+    except (OSError, CgpflError):
+        return  # a read-only home, or a link, costs time, nothing else
+
+
+def _tidy(folder: Path) -> None:
+    """Remove programs that were long not used: of other sources, mostly."""
+    for file in folder.iterdir():
+        ours = re.fullmatch(r"[0-9a-f]{64}|\.[0-9a-f]{16}\.part", file.name)
+        if ours and file.lstat().st_mtime < time.time() - UNUSED:
+            file.unlink()
 
 
 class _UnknownError(Exception):
@@ -125,9 +167,10 @@ def described(value: Any) -> str:
         return f"{_named(type(value))}({', '.join(map(described, value))})"
     if isinstance(value, functools.partial):
         return described((value.func, value.args, tuple(value.keywords.items())))
-    if dataclasses.is_dataclass(value) and vars(value).keys() <= {f.name for f in dataclasses.fields(value)}:
+    if dataclasses.is_dataclass(value) and hasattr(value, "__dict__"):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return f"{_named(type(value))} {described(fields)}"
+        if vars(value).keys() <= fields.keys():
+            return f"{_named(type(value))} {described(fields)}"
     raise _UnknownError
 
 
@@ -139,16 +182,21 @@ def _named(value: Any) -> str:
 
 
 def _digest(facts: tuple[str, ...]) -> str:
-    return hashlib.sha256("\n".join((*_surroundings(), *facts)).encode()).hexdigest()
+    return hashlib.sha256("\n".join((*_surroundings(), _settings(), *facts)).encode()).hexdigest()
+
+
+def _settings() -> str:
+    """JAX's, as they are now."""
+    values = sorted(jax.config.values.items())
+    return str([(name, str(value)) for name, value in values if not any(word in name for word in ELSEWHERE)])
 
 
 @functools.cache
 def _surroundings() -> tuple[str, ...]:
-    """Our sources, JAX, the device, and the settings of JAX that change what is traced."""
+    """Our sources, what they call, and the device."""
     root, content = Path(__file__).parent.parent, hashlib.sha256()
     for file in sorted(root.rglob("*.py")):
         content.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
     device = jax.devices()[0]
-    names = ("jax_default_matmul_precision", "jax_default_prng_impl", "jax_enable_x64", "jax_threefry_partitionable")
-    settings = {name: jax.config.values.get(name) for name in names}
-    return (content.hexdigest(), jax.__version__, device.platform, device.device_kind, str(settings))
+    versions = [metadata.version(name) for name in VERSIONS]
+    return (content.hexdigest(), *versions, device.platform, device.device_kind)

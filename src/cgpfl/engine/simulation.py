@@ -19,7 +19,7 @@ from cgpfl.algorithms import Task, Wrapper
 from cgpfl.engine.blocks import auto_block, client_bytes, is_ragged, record_capacity
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.drive import Drive, Traffic
-from cgpfl.engine.kept import kept
+from cgpfl.engine.kept import Kept, kept
 from cgpfl.engine.mesh import everywhere, filled, put, row_of_devices, split, to_host
 from cgpfl.engine.precision import computed
 from cgpfl.engine.problem import (
@@ -107,7 +107,9 @@ class Simulation:
         begin.lower(*parts, *of).compile()
         state = begin.eval_shape(*parts, *of)
         schedule = tuple(np.int32(0) for _ in range(4))
-        return advance.lower(*parts, state, schedule, self.dropout, self.static).compile()
+        args = (*parts, state, schedule, self.dropout)
+        program = self._kept(args)
+        return (advance.lower(*args, self.static) if program is None else program.lower(*args)).compile()
 
     def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:
         """Run rounds ``start``..``stop`` (counted from 0, stop exclusive; ``state`` is used up).
@@ -134,10 +136,11 @@ class Simulation:
         """A block of rounds, by a kept program where there is one."""
         args = (self.method, self.task, self.arrays, self.keys, state, schedule, self.dropout)
         if self._program is None:
-            usual = partial(advance, static=self.static)
-            found = kept(advance, args, self.static, used_up=4) if self.static.mesh is None else None
-            self._program = found or usual
+            self._program = self._kept(args) or partial(advance, static=self.static)
         return self._program(*args)
+
+    def _kept(self, args: tuple[Any, ...]) -> Kept | None:
+        return kept(advance, args, self.static, used_up=4) if self.static.mesh is None else None
 
     def furthest(self, start: int) -> int:
         """The last round a block from ``start`` may reach without overflowing its record buffer."""

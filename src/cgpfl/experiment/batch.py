@@ -179,4 +179,5 @@ def _settings(method: Any) -> dict[str, Any]:
 def _ari(records: Records, data: FederatedData) -> float | None:
     if "context" not in records.values or not records.rounds:
         return None
-    return agreement(data.context, records.values["context"][-1])
+    honest = np.isfinite(records.values["correct"][-1]) if "liar" in records.values else None
+    return agreement(data.context, records.values["context"][-1], honest)

@@ -278,8 +278,11 @@ def _choose(settings: list[Any], todo: list[Run], done: list[Done], seeds: int) 
         each = []
         for run, end in zip(todo[i * seeds :][:seeds], done[i * seeds :][:seeds], strict=True):
             assert run.data.validation is not None
-            right = np.nan if end.diverged else end.records.values["validation_correct"][-1].sum()
-            each.append(float(right / run.data.validation.counts.sum()))
+            right, held = np.nan, run.data.validation.counts
+            if not end.diverged:
+                last = {name: end.records.values[name][-1] for name in ("validation_correct", "correct")}
+                right, held = last["validation_correct"].sum(), held[np.isfinite(last["correct"])]  # not of liars
+            each.append(float(right / held.sum()))
         own = unseamed(method)
         values = {name: float(value_of(own, name)) for name in space(own)}
         tried.append({**values, "validation_accuracy": float(np.mean(each))})

@@ -45,8 +45,8 @@ class Contexts(Choice):
 
     @property
     def ari(self) -> float | None:
-        """Adjusted Rand index against the true contexts: 1 = the same partition, 0 = chance."""
-        return agreement(self.truth, self.assignment)
+        """Adjusted Rand index of honest clients against the true contexts: 1 = the same partition, 0 = chance."""
+        return agreement(self.truth, self.assignment, None if self.liar is None else ~self.liar)
 
     def P(self, e: int = -1) -> np.ndarray:
         """P^t ``[N, K]`` at evaluation ``e``."""

@@ -22,7 +22,8 @@ def contexts(
     """Who was where when, what the contexts hold, where their models lie, and how they were ``chosen``."""
     table = clients.values["context"].astype(int)
     truth, labels = federation.get("context"), federation.get("labels")
-    ari = None if truth is None else _agreement(truth, table)
+    honest = np.isfinite(clients.values["correct"][-1]) if "liar" in clients.values else None
+    ari = None if truth is None else _agreement(truth, table, honest)
     kept, shown = thin(len(table)), spread(table.shape[1])
     final = table[-1]
     used = np.unique(final)
@@ -79,12 +80,12 @@ def explained(values: dict[str, np.ndarray], found: dict[str, Any] | None, setti
     return kept
 
 
-def _agreement(truth: np.ndarray, table: np.ndarray) -> list[float]:
-    """Adjusted Rand index of each row; rows seldom differ from those before."""
+def _agreement(truth: np.ndarray, table: np.ndarray, honest: np.ndarray | None) -> list[float]:
+    """Adjusted Rand index of each row, among ``honest`` clients; rows seldom differ from those before."""
     known: dict[bytes, float] = {}
     for row in table:
         if (key := row.tobytes()) not in known:
-            known[key] = agreement(truth, row) or 0.0
+            known[key] = agreement(truth, row, honest) or 0.0
     return [known[row.tobytes()] for row in table]
 
 

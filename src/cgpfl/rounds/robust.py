@@ -31,6 +31,9 @@ from cgpfl.rounds.means import MEANS, Mean
 from cgpfl.rounds.order import capped, median_of, order_statistics, trimmed_means
 from cgpfl.tree import Tree, gram, mix, norms, take, where
 
+FARTHEST = 1e18
+"""Length of an update, from which on squared distances are not finite in float32."""
+
 
 @algorithm
 class Robust(Mean):
@@ -49,10 +52,10 @@ class Robust(Mean):
     def moved(self, stacked: Tree, labels: Array, weights: Array, fallback: Tree) -> tuple[Tree, Array]:
         """What uploads moved away from their group's fallback, and their weights ``[C]``, capped.
 
-        Both are 0 for who did not answer, or sent a number that is not finite.
+        Both are 0 for who did not answer, or sent a number that is not finite or has no square.
         """
         updates = jax.tree.map(lambda x, f: x - f, stacked, take(fallback, labels))
-        here = (weights > 0) & jnp.isfinite(norms(updates))
+        here = (weights > 0) & (norms(updates) < FARTHEST)
         nothing = jax.tree.map(jnp.zeros_like, updates)
         return where(here, updates, nothing), capped(jnp.where(here, weights, 0.0), self.cap)
 
@@ -142,6 +145,7 @@ def weiszfeld(products: Array, weights: Array, steps: int) -> Array:
 
     The start is the mean by 1 / (a client's median distance to the others): already one that nobody can move far.
     """
+    weights = normalised(weights)  # where uploads are the same they are divided by nearly nothing
     far = jax.vmap(lambda row: median_of(row, weights))(jnp.sqrt(pairwise(products)))
     least = 1e-4 * median_of(far, weights) + 1e-30
 
@@ -256,7 +260,7 @@ class AutoMean(Combined):
 
     name = "auto"
 
-    bound: float = hyper(3.0, "spreads from the cohort's median up to which an upload counts in full", above=0)
+    bound: float = hyper(3.0, "spreads from the cohort's median up to which an upload counts in full", low=1)
 
     def shares(self, products: Array, weights: Array) -> Array:
         """The weighted mean's, where nobody is beyond the bound."""

@@ -33,7 +33,7 @@ ALLOWED = {
     "paper": {"algorithms", "contexts", "models", "data", "engine", "experiment", "report"},
     "battery": {"algorithms", "models", "data", "engine", "experiment", "report"},
     "advice": {"algorithms", "data", "engine", "experiment", "report"},
-    "auditing": {"algorithms", "data", "engine", "experiment", "report", "rounds"},
+    "auditing": {"algorithms", "attacks", "data", "engine", "experiment", "report", "rounds"},
     "deploy": {"algorithms", "data", "engine", "experiment", "models", "rounds"},
     "inference": {"algorithms", "data", "engine", "experiment", "models"},
     "testing": {"algorithms", "models", "data", "engine", "experiment"},

@@ -53,7 +53,8 @@ class Kept:
     """A program that was loaded, or is kept from now on."""
 
     program: Any
-    """Jitted, of the arguments' leaves."""
+    """Compiled, of the arguments' leaves: a jitted one would be compiled again for the states that it gives back, which
+    are bound to their device."""
     successor: Any
     """Structure of the argument that is used up."""
 
@@ -61,10 +62,6 @@ class Kept:
         """What the function returns."""
         new, *others = self.program(*jax.tree.leaves(args))
         return (jax.tree.unflatten(self.successor, new), *others)
-
-    def lower(self, *args: Any) -> Any:
-        """For arguments of these forms, to be compiled."""
-        return self.program.lower(*jax.tree.leaves(args))
 
 
 def kept(function: Any, args: tuple[Any, ...], static: Any, used_up: int) -> Kept | None:
@@ -92,7 +89,8 @@ def kept(function: Any, args: tuple[Any, ...], static: Any, used_up: int) -> Kep
             _save(file, exported.serialize())
         except (ValueError, NotImplementedError):  # what JAX promises no form of; or an error, then found again
             return None
-    return Kept(jax.jit(exported.call, donate_argnums=donated), jax.tree.structure(args[used_up]))
+    program = jax.jit(exported.call, donate_argnums=donated).lower(*forms).compile()
+    return Kept(program, jax.tree.structure(args[used_up]))
 
 
 def _trace(function: Any, form: Any, forms: Sequence[Any], static: Any, donated: tuple[int, ...]) -> Any:

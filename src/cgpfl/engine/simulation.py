@@ -109,7 +109,7 @@ class Simulation:
         schedule = tuple(np.int32(0) for _ in range(4))
         args = (*parts, state, schedule, self.dropout)
         program = self._kept(args)
-        return (advance.lower(*args, self.static) if program is None else program.lower(*args)).compile()
+        return advance.lower(*args, self.static).compile() if program is None else program.program
 
     def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:
         """Run rounds ``start``..``stop`` (counted from 0, stop exclusive; ``state`` is used up).

@@ -83,7 +83,7 @@ def recorded(folder: Path) -> tuple[list[int], dict[str, np.ndarray]]:
     for path in sorted(folder.glob("records-*.safetensors"), key=lambda p: int(p.stem.split("-")[1])):
         arrays, facts = load(path, method=folder.name)
         if arrays:
-            if facts["rounds"][-1:] != [int(path.stem.split("-")[1])]:
+            if facts.get("rounds", [])[-1:] != [int(path.stem.split("-")[1])]:
                 raise CgpflError(f"report: {path} is another file: its records are not of this round")
             rounds += facts["rounds"]
             blocks.append(arrays)

@@ -92,8 +92,20 @@ def test_what_never_ends_is_not_read(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(CgpflError, match="cannot be read: Too many levels"):
         regular(tmp_path / "loop")
-    with pytest.raises(CgpflError, match="cannot be read"):
+    with pytest.raises(DamagedError, match="is a pipe; must be a file"):
         load_arrays(tmp_path / "pipe")
+
+
+def test_nothing_is_written_where_a_folder_is(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / SUMS).mkdir()
+    with pytest.raises(CgpflError, match=r"a: is a folder; must be a file or nothing, remove it"):
+        write(tmp_path / "a", b"1")
+    with pytest.raises(CgpflError, match="is a folder"):
+        append(tmp_path / "a", b"1")
+    with pytest.raises(CgpflError, match="is a folder"), summed(tmp_path):
+        pass
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", SUMS]
 
 
 def test_paths(tmp_path, monkeypatch):

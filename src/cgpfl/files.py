@@ -42,7 +42,7 @@ def written(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
 
     ``sync``: down to the disk, before it gets its name.
     """
-    no_link(path)
+    writable(path)
     part = path.with_name(f".{secrets.token_hex(8)}.part")
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
@@ -73,7 +73,7 @@ def write(path: Path, *content: bytes | memoryview) -> None:
 
 def append(path: Path, line: bytes) -> None:
     """Add a line to a file; a last line that was cut off by a crash is ended first."""
-    no_link(path)
+    writable(path)
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o666), "ab+") as file:
         cut = file.seek(0, 2) > 0 and (file.seek(-1, 2), file.read())[1] != b"\n"
@@ -84,6 +84,13 @@ def no_link(path: Path) -> None:
     """Refuse to write where a link is: it may lead anywhere."""
     if path.is_symlink():
         raise CgpflError(f"{path}: is a link; must be a file or nothing, remove it")
+
+
+def writable(path: Path) -> None:
+    """Refuse to write where a link or a folder is."""
+    no_link(path)
+    if path.is_dir():
+        raise CgpflError(f"{path}: is a folder; must be a file or nothing, remove it")
 
 
 def regular(path: Path, what: str = "") -> Path:
@@ -209,6 +216,7 @@ def is_whole(path: Path) -> bool:
 @contextmanager
 def summed(folder: Path, *names: str) -> Iterator[None]:
     """Files that are written inside get their checksums at the end; while they are written there are none."""
+    writable(folder / SUMS)
     (folder / SUMS).unlink(missing_ok=True)
     yield
     each = [f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
@@ -252,6 +260,8 @@ def load_arrays(path: Path, advice: str = "", *, bare: bool = False) -> tuple[di
                 about = file.metadata() or {}
                 return arrays, json.loads(about.get("facts", "{}") if bare else about["facts"])
         reason = "is damaged: its checksum is another"
+    except CgpflError as error:  # no file
+        raise DamagedError(f"{error}{more}") from error
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         reason, cause = f"cannot be read ({type(error).__name__})", error
     raise DamagedError(f"{path}: {reason}{more}") from cause

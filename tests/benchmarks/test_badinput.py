@@ -1,6 +1,7 @@
 """A few of the campaign's inputs: a result or one line, whatever is given; of damaged folders the right one or none."""
 
 import random
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.badinput.attempt import HangError, attempt, bounded
-from benchmarks.badinput.folders import damaged, make
+from benchmarks.badinput.folders import damaged, make, shown
 from benchmarks.badinput.inputs import KINDS
 from cgpfl.errors import CgpflError
 
@@ -38,12 +39,28 @@ def test_well_formed_and_of_no_sense(name):
     bounds(hypothesis.given(strategy)(check))()
 
 
-def test_damaged_folders(tmp_path):
-    whole = make(tmp_path / "whole")
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return make(tmp_path_factory.mktemp("campaign") / "whole")
+
+
+def test_damaged_folders(whole):
     readers = ("figures", "shown", "export of fedavg", "export of cgpfl")
     found = [damaged(seed, whole, readers) for seed in range(12)]
     assert sum(count for count, _ in found) > 20
     assert not [line for _, wrong in found for line in wrong]
+
+
+def test_a_report_knows_files_that_changed_places(whole, tmp_path):
+    right, others = shown(whole), sorted(whole.rglob("*.safetensors"))
+    names = ("federation.safetensors", "methods/cgpfl/models.safetensors")
+    for name, other in ((name, other) for name in names for other in others if other != whole / name):
+        folder = shutil.copytree(whole, tmp_path / f"{names.index(name)}-{others.index(other)}")
+        (folder / name).write_bytes(other.read_bytes())
+        (folder / other.relative_to(whole)).write_bytes((whole / name).read_bytes())
+        with pytest.raises(CgpflError, match=r"report: .* is another file"):
+            shown(folder)
+    assert repr(shown(shutil.copytree(whole, tmp_path / "copy"))) == repr(right)
 
 
 def test_malformed_messages_cost_their_sender_alone():

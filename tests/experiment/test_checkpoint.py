@@ -196,6 +196,16 @@ def test_files_that_changed_places_are_noticed(tmp_path):
         other.load(LIKE)
 
 
+@pytest.mark.parametrize("name", ["state", "before", "records-000004", "records-000008"])
+def test_a_folder_in_the_place_of_a_checkpoint_is_one_line(tmp_path, name):
+    """Refused before anything is run: the next state could not be written there."""
+    two(tmp_path)
+    (tmp_path / f"{name}.safetensors").unlink()
+    (tmp_path / f"{name}.safetensors").mkdir()
+    with pytest.raises(CgpflError, match=rf"^checkpoint .*{name}\.safetensors: is a folder; must be a file or nothing"):
+        MethodFolder(tmp_path).load(LIKE)
+
+
 def test_killed_after_the_state_before_was_kept(tmp_path):
     """Both names were of one file then, and the third, by which the next was to be kept, stayed."""
     folder = two(tmp_path)

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import load_file
 
 from browser import METHODS
 from cgpfl.errors import CgpflError
+from cgpfl.files import save_arrays
 from cgpfl.report.figures import draw
 from cgpfl.report.files import read_history
 from cgpfl.report.page import html, plotly, write_report
@@ -229,6 +231,24 @@ def test_a_damaged_folder_is_one_line(tmp_path, name):
     with pytest.raises(CgpflError, match=said) as error:
         html([folder])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["models.safetensors", "records-000002.safetensors"])
+def test_methods_whose_files_changed_places(tmp_path, name):
+    """Same shapes, same rounds, right checksums: only what they say they are of tells them apart."""
+    folder = make(tmp_path / "run", methods=("cgpfl", "cgpfl-b"))
+    a, b = (folder / "methods" / label for label in ("cgpfl", "cgpfl-b"))
+    for place in (a, b):
+        models = {"context": np.arange(2), "client": np.arange(4), "place": np.zeros((6, 2))}
+        save_arrays(place / "models.safetensors", models, {"share": [1, 0], "file": "models", "method": place.name})
+        records = place / "records-000002.safetensors"
+        save_arrays(records, load_file(records), {"rounds": [1, 2], "method": place.name})
+    assert read_run(folder)["methods"][0]["contexts"]["models"].keys() == {"context", "client", "place", "share"}
+    shutil.copy(a / name, tmp_path)
+    shutil.copy(b / name, a / name)
+    shutil.copy(tmp_path / name, b / name)
+    with pytest.raises(CgpflError, match=rf"cgpfl/{name} is another file: it is not what its name says"):
+        read_run(folder)
 
 
 def test_a_damaged_table_of_an_old_folder_is_one_line(tmp_path):

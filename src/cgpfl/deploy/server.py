@@ -24,6 +24,7 @@ from cgpfl.engine.flower.server import Coordinator
 from cgpfl.engine.privacy import protected_for
 from cgpfl.engine.round import State
 from cgpfl.errors import CgpflError
+from cgpfl.experiment import artifacts
 from cgpfl.experiment import events as stream
 from cgpfl.experiment.checkpoint import MethodFolder, check_same
 from cgpfl.experiment.config import Experiment, config_of, from_dict, to_toml
@@ -208,7 +209,8 @@ def _run(
             },
         }
         ledger.note(label, state.token)
-        save_arrays(folder.path / "federation.safetensors", {"test": state.tests}, {})  # for who looks meanwhile
+        tests = {"test": state.tests}  # for who looks meanwhile
+        save_arrays(folder.path / "federation.safetensors", tests, artifacts.FEDERATION)
         new = Records(records.rounds[saved:], {k: v[saved:] for k, v in records.values.items()})
         place.save(_whole(state), facts, new)
         saved = len(records.rounds)

@@ -6,6 +6,8 @@ methods/NAME/models.safetensors    of a method with contexts, after the last rou
                                    ``distance [K, K]`` between their models (of up to 50); ``client [m]``, and the
                                    first two principal components of these clients' personal models and of the
                                    contexts' models, ``place [m + K, 2]``
+
+Each says what it is among its facts (and of which method), so that a report knows files that changed places.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from cgpfl.engine import Simulation
 if TYPE_CHECKING:
     from cgpfl.experiment.result import Result
 
+FEDERATION, MODELS = {"file": "federation"}, {"file": "models"}
+"""What the two say they are."""
 MOST_CELLS = 2**22
 """Clients × classes up to which label counts are kept."""
 MOST_MODELS, MOST_NUMBERS = 200, 2**25

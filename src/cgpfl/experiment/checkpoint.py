@@ -149,8 +149,12 @@ class MethodFolder:
         """The newest state, its facts and the records it counts; it must be of the run ``what``, if that is said.
 
         Where something of it is damaged, the state before it, and a line on standard error. Records that the state
-        does not count (the run was killed between the two) will be run and recorded again.
+        does not count (the run was killed between the two) will be run and recorded again. A folder where a file must
+        be is refused: the next state could not be written there.
         """
+        for path in (self.path / STATE, self.path / BEFORE, *sorted(self.path.glob("records-*.safetensors"))):
+            if path.is_dir():
+                raise CgpflError(f"checkpoint {path}: is a folder; must be a file or nothing, remove it")
         try:
             return self._load(STATE, like, what)
         except DamagedError as error:

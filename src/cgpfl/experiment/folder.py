@@ -90,7 +90,7 @@ class RunFolder:
         """Note which problem this is; refuse to mix two in one folder."""
         self.check_split(data)
         write(self.path / "split.txt", (data.digest + "\n").encode())
-        save_arrays(self.path / "federation.safetensors", artifacts.federation(data), {})
+        save_arrays(self.path / "federation.safetensors", artifacts.federation(data), artifacts.FEDERATION)
 
     def save_result(self, result: Result, run: dict[str, Any]) -> None:
         """State and records of a run that was made in memory; ``run``: its fingerprint."""
@@ -101,7 +101,9 @@ class RunFolder:
     def save_models(self, result: Result) -> None:
         """Note where a method's models are, for its report (see artifacts.py)."""
         if (found := artifacts.models(result)) is not None:
-            save_arrays(self.method(result.label).path / "models.safetensors", *found)
+            arrays, facts = found
+            whose = artifacts.MODELS | {"method": result.label}
+            save_arrays(self.method(result.label).path / "models.safetensors", arrays, facts | whose)
 
     def finish(self, results: Sequence[Outcome]) -> dict[str, Any]:
         """Write metrics, history, summary, table and figures; returns the summary."""

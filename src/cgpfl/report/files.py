@@ -55,14 +55,22 @@ def read_history(run: Path) -> pd.DataFrame:
         )
 
 
-def load(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and facts of a safetensors file; nothing where there is none."""
+def load(path: Path, **own: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and facts of a safetensors file; nothing where there is none.
+
+    ``own``: what the facts must say about the file, or else it is another's; it is taken out of them. Files of earlier
+    versions do not say it: a ``file`` that does not has no facts, or a ``share``.
+    """
     try:
-        return load_arrays(path, bare=True) if path.exists() else ({}, {})
+        arrays, facts = load_arrays(path, bare=True) if path.exists() else ({}, {})
     except DamagedError as error:
         if isinstance(error.__cause__, FileNotFoundError):  # gone just now: a resumed run removes what it writes again
             return {}, {}
         raise CgpflError(f"report: {path} {str(error).removeprefix(f'{path}: ')}") from error
+    unnamed = "file" in own and "file" not in facts and bool(facts.keys() - {"share"})
+    if unnamed or any(facts.get(name, value) != value for name, value in own.items()):
+        raise CgpflError(f"report: {path} is another file: it is not what its name says")
+    return arrays, {name: value for name, value in facts.items() if name not in own}
 
 
 def recorded(folder: Path) -> tuple[list[int], dict[str, np.ndarray]]:
@@ -73,9 +81,9 @@ def recorded(folder: Path) -> tuple[list[int], dict[str, np.ndarray]]:
     with suppress(DamagedError):  # first: a run that goes on writes records before the state that counts them
         counted = int(load_facts(folder / "state.safetensors").get("records", 0))
     for path in sorted(folder.glob("records-*.safetensors"), key=lambda p: int(p.stem.split("-")[1])):
-        arrays, facts = load(path)
+        arrays, facts = load(path, method=folder.name)
         if arrays:
-            if facts["rounds"][-1:] != [int(path.stem.split("-")[1])]:
+            if facts.get("rounds", [])[-1:] != [int(path.stem.split("-")[1])]:
                 raise CgpflError(f"report: {path} is another file: its records are not of this round")
             rounds += facts["rounds"]
             blocks.append(arrays)

@@ -72,7 +72,7 @@ def _read_run(
     finished = summary is not None and (told is None or told.state == "finished")
     about = summary if finished else (told.opened if told else {})
     assert about is not None
-    federation, _ = load(path / "federation.safetensors")
+    federation, _ = load(path / "federation.safetensors", file="federation")
     sections = _sections(settings)
     run = {
         "name": name,
@@ -187,7 +187,8 @@ def _method(
         out["clients"] = clients.last()
         if "context" in clients.values:
             chosen = explained(clients.values, m["summary"].get("contexts"), settings)
-            out["contexts"] = contexts(clients, federation, load(models), chosen)
+            places = load(models, file="models", method=models.parent.name)
+            out["contexts"] = contexts(clients, federation, places, chosen)
             history = _with_ari(history, clients.rounds, out["contexts"]["ari"])
     out["history"] = _curves(history, metrics)
     # A report of a thousand clients needs no list of them in the table's data.

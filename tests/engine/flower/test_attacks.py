@@ -47,9 +47,10 @@ def asked(app, facts, record=None):
 
 
 def test_an_order_that_is_none_is_answered(capsys):
-    """A message without an order, or without a model, ended the node's app with a traceback."""
+    """Without order or model it ended the node's app with a traceback; bytes among its facts were no line of ours."""
     app = client_app(lambda *args: ({}, {}), lambda: signing()[1])
-    for content in ({}, {"order": ConfigRecord({"token": "t"})}, {"message": ArrayRecord({})}):
+    odd = {"order": ConfigRecord({"token": b"t", "train": 0}), "message": ArrayRecord({})}
+    for content in ({}, {"order": ConfigRecord({"token": "t"})}, {"message": ArrayRecord({})}, odd):
         Here.identity()
         message = Message(RecordDict(content), dst_node_id=1, message_type="train")
         context = Context(run_id=1, node_id=1, node_config={"client": 0}, state=RecordDict(), run_config={})

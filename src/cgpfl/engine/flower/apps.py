@@ -58,7 +58,7 @@ def _do(work: Work, message: Message, context: Context, verify: Callable[[], Ver
     order: dict[str, Any] = dict(message.content.config_records.get("order", {}))
     try:
         record = message.content.array_records.get("message")
-        if record is None or "train" not in order:
+        if record is None or "train" not in order or any(isinstance(value, bytes) for value in order.values()):
             raise CgpflError("an order came that is none; nothing of it was done")
         if verify is not None and not verify()(summed(order, record), str(order.get(SIGNATURE, ""))):
             raise CgpflError("an order came that is not signed by the server; nothing of it was done")

@@ -82,13 +82,13 @@ def kept(function: Any, args: tuple[Any, ...], static: Any, used_up: int) -> Kep
     first = sum(given[:used_up])
     donated = tuple(range(first, first + given[used_up]))
     file = cache_folder() / "programs" / name
-    exported = _load(file)
-    if exported is None:
-        try:
+    try:
+        exported = _load(file)
+        if exported is None:
             exported = _trace(function, form, forms, static, donated)
             _save(file, exported.serialize())
-        except (ValueError, NotImplementedError):  # what JAX promises no form of; or an error, then found again
-            return None
+    except (ImportError, ValueError, NotImplementedError):  # no form of it; or an error, then found again
+        return None
     program = jax.jit(exported.call, donate_argnums=donated).lower(*forms).compile()
     return Kept(program, jax.tree.structure(args[used_up]))
 

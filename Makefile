@@ -2,6 +2,8 @@
 # make test   lint, types, tests
 # make docs   the documentation, into site/
 # All set up .venv first; only Python >= 3.11 and a package index are needed.
+# The requirement files are complete, so nothing is resolved when they are installed (--no-deps): pip's resolver looks at
+# releases that came after the pins, and stops where one has no hash. `make lint` checks that nothing is missing.
 
 PYTHON ?= python3
 VENV := .venv
@@ -21,12 +23,12 @@ $(DONE): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "cgpfl needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(DONE)
 
 $(TESTS): $(DONE) requirements-test.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-test.txt
 	@touch $(TESTS)
 
 run: setup
@@ -35,7 +37,7 @@ run: setup
 # The documentation: spelling, then the site, whose warnings (a dead link, a page in no menu) are errors.
 $(VENV)/docs/.installed: requirements-docs.txt
 	$(PYTHON) -m venv $(VENV)/docs
-	$(VENV)/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.txt
+	$(VENV)/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-docs.txt
 	@touch $@
 
 docs: $(VENV)/docs/.installed
@@ -92,6 +94,7 @@ lint: $(TESTS)
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/requirements.py --check
 	$(BIN)/python tools/licences.py
+	$(BIN)/python -m pip check --disable-pip-version-check
 
 types: $(TESTS)
 	$(BIN)/mypy

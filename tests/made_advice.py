@@ -35,6 +35,7 @@ def advice(score=None, k=2, folds=5, data=None):
     score.setdefault("contexts + personal", score["contexts"])
     plan = prepare(federation() if data is None else data, folds=folds, rounds=20)
     counts = plan.folds.counts
+    runs = len(counts)
     draw = np.random.default_rng(1)
     n = counts.shape[1]
     correct = {name: counts * (score[name] + draw.normal(0, 0.01, counts.shape)) for name in NAMES}
@@ -45,11 +46,11 @@ def advice(score=None, k=2, folds=5, data=None):
     found = Study(
         counts=counts,
         correct=correct,
-        rates=dict.fromkeys(NAMES, (0.1,) * folds),
+        rates=dict.fromkeys(NAMES, (0.1,) * runs),
         smaller=np.stack([counts * (score["alone"] - 0.1 * (2 - s)) for s in range(len(SHARES))]),
         trained=np.stack([np.full(n, m) for m in (8.0, 16.0, 32.0)]),
-        k=(k,) * folds,
-        assignments=np.stack([labels] * folds),
+        k=(k,) * runs,
+        assignments=np.stack([labels] * runs),
         costs={name: {"bytes": 1e6 * i, "gradients": 1e4, "seconds": 0.5} for i, name in enumerate(NAMES)},
     )
     return concluded(plan, found, 12.0)

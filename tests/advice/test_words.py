@@ -19,7 +19,7 @@ def test_contexts_are_recommended_and_explained(contexts):
     assert contexts.recommended == "contexts"
     text = str(contexts)
     assert text.startswith("2 contexts: clients that are alike share a model.")
-    assert "2 contexts of 4, 4 clients, found in 5 of 5 folds" in text
+    assert "2 contexts of 4, 4 clients, found in 10 of 10 folds" in text
     assert "age: much higher" in text
     assert "8 of 8 clients gain by contexts, 0 lose" in text
     assert max(map(len, text.splitlines())) <= 80

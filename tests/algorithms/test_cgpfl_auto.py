@@ -53,11 +53,29 @@ def test_a_round_by_hand():
     np.testing.assert_array_equal(own["w"], after.model["w"])
 
 
-def test_in_the_warm_up_the_copy_takes_the_steps_of_one():
-    """S steps of rate η/S: 0.9⁴ of the way is left. The personal model's step is the same."""
+def test_in_the_warm_up_more_minibatches_are_drawn():
+    """E = 5: twenty steps of ω̃ leave 0.8²⁰ of the way; ten of θ 0.25¹⁰ of that from 10 to its fixed point, 2."""
     _, _, _, upload, after = quadratic_step(fold=1)
-    np.testing.assert_allclose(upload, [4 - 3 * 0.9**4], rtol=1e-6)
+    np.testing.assert_allclose(upload, [4 - 3 * 0.8**20], rtol=1e-6)
+    np.testing.assert_allclose(after.model["w"], [2 + 8 * 0.25**10], rtol=1e-6)
+    _, _, _, upload, after = quadratic_step(fold=1, effort=1)
+    np.testing.assert_allclose(upload, [4 - 3 * 0.8**4], rtol=1e-6)
     np.testing.assert_allclose(after.model["w"], [2.5], rtol=1e-6)
+
+
+def test_minibatches_of_the_warm_up_are_drawn_anew(softmax):
+    """Effort 2 is not the same R minibatches twice: those would follow from the upload of effort 1."""
+    task, start, x, y = softmax
+    key, message = jax.random.key(1), Message(start, jnp.float32(1), jnp.int32(1))
+    private, data = Private(start, jnp.uint32(3)), client_data(x, y)
+
+    def upload(model, effort):
+        sent = message._replace(model=model)
+        return auto(batch_size=1, effort=effort).train(task, sent, private, data, key)[0]
+
+    once, twice = upload(start, 1), upload(start, 2)
+    again = upload(once, 1)
+    assert not np.allclose(again["weight"], twice["weight"], atol=1e-4)
 
 
 def test_an_infinite_pull_is_the_contexts_model():
@@ -356,7 +374,7 @@ def test_without_repairs_a_wrong_start_stays(monkeypatch):
 
 def test_settings_that_cannot_be():
     cases = [
-        (CGPFLAuto(warmup=4), r"warmup = 4: must be at least the number of folds, 5"),
+        (CGPFLAuto(warmup=2), r"warmup = 2: must be at least the number of folds, 3"),
         (CGPFLAuto(contexts=9), r"contexts = 9: must be at most the number of clients, 8"),
         (CGPFLAuto(contexts=(0, 1, 0)), r"contexts has 3 labels for 8 clients"),
         (CGPFLAuto(contexts=(0,) * 7 + (8,)), r"contexts has label 8; labels must be below 8"),

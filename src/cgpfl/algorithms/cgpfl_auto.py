@@ -5,7 +5,9 @@ pulled towards its context's. What the paper sets by hand or by a bound is measu
 blindly: it finds contexts where there are some, one for all where clients are alike, and leaves clients alone where
 nothing is shared.
 
-    warm-up     n rounds with one model for all; the j-th time it answers a client trains on fold j mod F of its samples
+    warm-up     n rounds with one model for all; the j-th time it answers a client trains on fold j mod F of its
+                samples, on E times as many minibatches as later: what a fold's model becomes says more about its
+                client than where it first goes, which depends on how many samples of each class it has
     first       contexts and K by cross-fitting over the folds (:mod:`cgpfl.contexts.crossfit`), K from 1 to N
     send        ω_k(i) and λ_i to client i
     client i    ω̃ ← ω_k(i);  R times: draw one minibatch;
@@ -117,8 +119,9 @@ class CGPFLAuto(Method):
     local_rounds: int = hyper(10, "R: minibatches a client draws in a round", low=1)
     inner_steps: int = hyper(4, "S: steps of the context's copy on one minibatch; the personal model takes one", low=1)
     batch_size: int = hyper(20, "samples in a minibatch; 0 = all of the client's", low=0)
-    warmup: int = hyper(10, "rounds with one shared model, before contexts are looked for", low=2)
-    folds: int = hyper(5, "F: folds of each client's samples in the warm-up", low=3)
+    warmup: int = hyper(6, "rounds with one shared model, before contexts are looked for", low=2)
+    folds: int = hyper(3, "F: folds of each client's samples in the warm-up", low=3)
+    effort: int = hyper(5, "E: in the warm-up a client draws E·R minibatches", low=1)
     most: int = hyper(32, "largest K that is considered, beside N", low=1)
     restarts: int = hyper(50, "k-means++ seedings tried for the contexts that are used", low=1)
     smallest: int = hyper(1, SMALLEST, low=1)
@@ -176,23 +179,26 @@ class CGPFLAuto(Method):
     def train(
         self, task: Task, message: Message, client: Private, data: ClientData, key: Array
     ) -> tuple[Tree, Private]:
-        """R minibatches: S steps of the context's copy on each, and one proximal step of the personal model."""
+        """R minibatches (warm: E·R): S steps of the context's copy on each, one proximal step of the personal model."""
         warm = message.fold < self.folds
         seen = data.fold(message.fold, self.folds, client.folds)
         seen = replace(data, rows=jnp.where(warm, seen.rows, data.rows), count=jnp.where(warm, seen.count, data.count))
-        # In the warm-up S small steps on a minibatch are one: evidence is about data, not about how far a fold fits.
-        rate = jnp.where(warm, self.rate / self.inner_steps, self.rate)
         pull = 1.0 - 1.0 / (1.0 + self.personal_rate * message.prox)
 
         def local_round(state: tuple[Tree, Tree], batch: Batch) -> tuple[Tree, Tree]:
             omega, theta = state
-            omega = task.proximal_steps(omega, omega, batch, 0.0, rate, self.inner_steps)
+            omega = task.proximal_steps(omega, omega, batch, 0.0, self.rate, self.inner_steps)
             moved = axpy(-self.personal_rate, task.own.grad(theta, batch), theta)
             theta = jax.tree.map(lambda t, w: (1.0 - pull) * t + pull * w, moved, message.model)
             return omega, theta
 
-        start = (message.model, client.model)
-        omega, theta = over_batches(local_round, start, seen, key, self.local_rounds, self.batch_size)
+        def draw(_: Array, state: tuple[Array, tuple[Tree, Tree]]) -> tuple[Array, tuple[Tree, Tree]]:
+            key, models = state
+            models = over_batches(local_round, models, seen, key, self.local_rounds, self.batch_size)
+            return jax.random.fold_in(key, 1), models
+
+        start = (key, (message.model, client.model))
+        _, (omega, theta) = jax.lax.fori_loop(0, jnp.where(warm, self.effort, 1), draw, start)
         return omega, client._replace(model=theta)
 
     def aggregate(self, server: Server, uploads: Tree, cohort: Cohort, key: Array) -> Server:
@@ -251,14 +257,15 @@ class CGPFLAuto(Method):
         }
 
     def gradients(self) -> float:
-        """R·(S + 1)."""
+        """R·(S + 1); E times that in each round of the warm-up."""
         return self.local_rounds * (self.inner_steps + 1)
 
     def noisy_steps(self, rounds: int) -> tuple[Steps, ...]:
         """The context copy's steps, in the warm-up on a fold of the samples; the personal model never leaves."""
         warm = min(self.warmup, rounds)
-        each = (self.local_rounds, self.inner_steps, self.batch_size)
-        return (Steps(warm, *each, self.folds), Steps(rounds - warm, *each))
+        each = (self.inner_steps, self.batch_size)
+        first = Steps(warm, self.effort * self.local_rounds, *each, self.folds)
+        return (first, Steps(rounds - warm, self.local_rounds, *each))
 
     # Contexts
 

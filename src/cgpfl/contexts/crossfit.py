@@ -10,6 +10,10 @@ with one ρ0, ρ1 and ρ2 for each K, by least squares (ρ1 within bounds). The 
 to predicting nothing. Contexts that are real lower it, contexts made of noise raise it: they are distances between
 means of few clients. K̂ is the smallest K that no larger one beats by more than a standard error, or two where clients
 differ much inside contexts: slices of what differs gradually predict a little, too.
+Where clients differ much with one context, it is asked whether there are contexts at all or a gradual difference (label
+shares, say): the K − 1 directions along which k-means looks predict as well, by as much of its own way along each as
+repeats. Contexts do about as well as their directions, slices of a gradual difference far less; K must reach
+:data:`WORTH` of it.
 K = N, everybody alone, is the answer where what the others of its context have in common predicts nothing about a
 client (ρ0 of their mean without the client itself: of itself a client says something in any case). ρ2 says how much
 clients differ inside contexts beside the noise of their samples.
@@ -37,8 +41,11 @@ SAMPLE = 256
 ALONE = 0.25
 """ρ0 of the others' mean below which contexts say nothing about their members."""
 DIFFER = 0.3
-"""ρ2 from which clients of a context differ much: then slices of what differs gradually predict a little, too, and a
-larger K must be better by two standard errors."""
+"""ρ2 from which clients of a context differ much: slices of what differs gradually predict a little, too."""
+NEEDED = 2.0
+"""Standard errors by which a larger K must then be better, instead of one."""
+WORTH = 2 / 3
+"""Of what their directions predict, gradually, the least that contexts must, where all clients differ much."""
 LEAST = 0.5, 0.85
 """The least share of a context's distance from everybody's mean that is predicted: if clients inside hardly differ, and
 if they do (where slices of what differs would gain)."""
@@ -123,8 +130,11 @@ def _cross_fit(
     x = whitened(updates, heard)
     slots, ks = largest, jnp.arange(1, largest + 1)
 
-    def left_out(g: Array) -> tuple[Array, Array, Array]:
-        """Without fold ``g`` (from F on: without none) → products ``[Kmax + 1, N, 8]``, labels and costs of each K."""
+    def left_out(g: Array) -> tuple[Array, Array, Array, Array]:
+        """Without fold ``g`` (from F on: without none) → products ``[Kmax + 1, N, 13]``, labels and costs of each K.
+
+        And :func:`gradients`.
+        """
         used = (jnp.arange(folds) != g).astype(jnp.float32)
         scaled = x / lengths(x, used, heard)[:, None]
         frame = framed(scaled, used, heard, slots)
@@ -139,16 +149,17 @@ def _cross_fit(
 
         found, labels, costs = jax.lax.map(at, ks)
         lonely = products(frame, target, jnp.arange(n), n, alone=True)
-        return jnp.concatenate([found, lonely[None]]), labels, costs
+        return jnp.concatenate([found, lonely[None]]), labels, costs, gradients(frame, target)
 
     tries = -(-restarts // SEARCHES)  # of all the evidence, each with as many seedings as a fold left out has
-    terms, labels, costs = jax.lax.map(left_out, jnp.arange(folds + tries))
+    terms, labels, costs, along = jax.lax.map(left_out, jnp.arange(folds + tries))
     terms, without = terms[:folds], labels[:folds]
     errors, shared, personal, others = predicted(terms)
     score = errors.mean(axis=(0, 2))
     whole = labels[folds + jnp.argmin(costs[folds:], axis=0), ks - 1]  # [Kmax, N]
     if number is None:
-        best, silent = chosen(errors, others, personal, heard)
+        real = (personal[0] < DIFFER) | worthwhile(terms, score, along[:folds].sum(axis=0))
+        best, silent = chosen(errors, others, personal, heard, real)
     else:
         best, silent = jnp.int32(number), jnp.bool_(False)
     final = jnp.where(silent, 0, whole[best - 1])
@@ -313,20 +324,61 @@ def predicted(terms: Array) -> tuple[Array, Array, Array, Array]:
     return errors / jnp.maximum(nothing.sum(), 1e-30) * nothing.size, 1.0 - common, personal, others
 
 
-def chosen(errors: Array, others: Array, personal: Array, heard: Array) -> tuple[Array, Array]:
-    """(K̂, whether contexts say nothing at any K) from errors ``[F, Kmax + 1, N]``, the others' ρ0, and ρ2 of each K."""
-    each = errors[:, :-1]
+def gradients(frame: Frame, target: Array) -> Array:
+    """How clients go along each leading direction, and the target with them: Σ c², Σ c·b ``[2, r]``, c = ⟨a − m, v⟩.
+
+    The directions v are those where k-means looks, made orthonormal. In inner products of clients alone.
+    """
+    weights = frame.weights
+    mean = weights @ frame.own / jnp.maximum(weights.sum(), 1e-30)
+    here = (weights > 0)[:, None]
+    own, apart = jnp.where(here, frame.own - mean, 0.0), jnp.where(here, target - mean, 0.0)
+    basis = frame.places.T * weights  # [r, N]
+    both = _dot(own, own.T)
+    square = _dot(_dot(basis, both), basis.T)
+    ridge = (1e-6 * jnp.trace(square) + 1e-30) * jnp.eye(len(square))
+    solved = jnp.linalg.inv(jnp.linalg.cholesky(square + ridge))
+    to = _dot(solved, basis).T  # [N, r]: v = toᵀ · own
+    along, there = _dot(both, to), _dot(_dot(apart, own.T), to)
+    return jnp.stack([weights @ (along * along), weights @ (along * there)])
+
+
+def worthwhile(terms: Array, score: Array, along: Array) -> Array:
+    """Whether K contexts are worth :data:`WORTH` of what their K − 1 directions are, taken as gradual: ``[Kmax]``.
+
+    Predicted is then m + Σ s_j c_j v_j + ρ·(the rest of a − m), one s for each direction and one ρ. Where clients
+    differ gradually, slices are worth much less; where there are contexts, about as much.
+    """
+
+    def gain(own: Array, both: Array) -> Array:
+        share = jnp.clip(both / jnp.maximum(own, 1e-30), 0.0, 1.0)
+        return 2 * share * both - share**2 * own
+
+    whole = terms.sum(axis=(0, 2))[0]
+    before = jnp.pad(jnp.cumsum(along, axis=1), ((0, 0), (1, 0)))[:, : len(score) - 1]
+    each = jnp.pad(jnp.cumsum(gain(*along)), (1, 0))[: len(score) - 1]
+    rest = gain(jnp.maximum(whole[3] - before[0], 0.0), whole[6] - before[1]) - gain(whole[3], whole[6])
+    nothing = jnp.maximum(terms[:, 0, :, 12].sum(), 1e-30)
+    return score[0] - score[:-1] >= WORTH * (each + rest) / nothing
+
+
+def chosen(errors: Array, others: Array, personal: Array, heard: Array, real: Array) -> tuple[Array, Array]:
+    """(K̂, whether contexts say nothing at any K) from errors ``[F, Kmax + 1, N]``, the others' ρ0, and ρ2 of each K.
+
+    ``real [Kmax]``: which K may be taken at all; one may.
+    """
+    each, real = errors[:, :-1], real.at[0].set(True)
     ks = jnp.arange(each.shape[1])
-    needed = jnp.where(personal < DIFFER, 1.0, 2.0)
+    needed = jnp.where(personal < DIFFER, 1.0, NEEDED)
 
     def beaten(k: Array) -> Array:
         gain = each[:, k][:, None] - each  # [F, J, N]: what J gains over K
-        return ((gain.mean(axis=(0, 2)) > needed[k] * _standard_error(gain, heard)) & (ks > k)).any()
+        return ((gain.mean(axis=(0, 2)) > needed[k] * _standard_error(gain, heard)) & real & (ks > k)).any()
 
-    k = jnp.argmin(jax.lax.map(beaten, ks))
+    k = jnp.argmin(jax.lax.map(beaten, ks) | ~real)
     # One context for clients that differ, and nothing in common: is that everybody alone, or are there contexts after
     # all, by less than a standard error? They are if they say something, and predict better than clients themselves.
-    silent, best = others[k] < ALONE, jnp.argmin(each.mean(axis=(0, 2)))
+    silent, best = others[k] < ALONE, jnp.argmin(jnp.where(real, each.mean(axis=(0, 2)), jnp.inf))
     gain = errors[:, -1:] - each[:, best][:, None]
     after_all = (gain.mean() > needed[best] * _standard_error(gain, heard)[0]) & (others[best] >= ALONE)
     return jnp.where(silent & after_all, best, k) + 1, silent & ~after_all

@@ -10,7 +10,7 @@ from sklearn.cluster import KMeans as Oracle
 from sklearn.metrics import adjusted_rand_score
 
 from cgpfl.contexts import cross_fit, crossfit, placed
-from cgpfl.contexts.crossfit import chosen, rand_index, signal_and_noise
+from cgpfl.contexts.crossfit import Frame, chosen, gradients, gradual, products, rand_index, signal_and_noise
 from cgpfl.contexts.evidence import FLOOR
 
 FOLDS, MOST, PLACES, P = 5, 6, 40, 30
@@ -426,12 +426,12 @@ def test_the_standard_error_by_hand():
 choosing = jax.jit(chosen)
 
 
-def choice(means, wobble, others=(1.0,) * 5, personal=0.0):
+def choice(means, wobble, others=(1.0,) * 5, personal=0.0, real=(True,) * 4):
     """Errors of K = 1..4 and N with these means; clients' differ by ± ``wobble`` in turn, the same in each fold."""
     signs = np.array([1, -1, 1, -1])
     errors = np.asarray(means)[None, :, None] + np.asarray(wobble)[None, :, None] * signs
     tiled = jnp.asarray(np.tile(errors, (3, 1, 1)), jnp.float32)
-    return chosen(tiled, jnp.asarray(others), jnp.full(5, personal), jnp.ones(4))
+    return chosen(tiled, jnp.asarray(others), jnp.full(5, personal), jnp.ones(4), jnp.asarray(real))
 
 
 def test_the_smallest_that_none_beats_by_a_standard_error():
@@ -453,6 +453,81 @@ def test_two_standard_errors_where_clients_differ_inside_contexts():
     assert int(choice(means, wobble, personal=0.29)[0]) == 2
     assert int(choice(means, wobble, personal=0.31)[0]) == 1
     assert int(choice(means, [0.15, 0, 0, 0, 0], personal=0.31)[0]) == 2
+
+
+def test_a_number_of_contexts_that_is_not_real_is_not_taken():
+    means, steady = [1.0, 0.6, 0.5, 0.49, 0.0], [0.0] * 5
+    assert int(choice(means, steady, real=(True, True, True, False))[0]) == 3
+    assert int(choice(means, steady, real=(True, True, False, False))[0]) == 2
+    assert int(choice(means, steady, real=(False,) * 4)[0]) == 1  # one may always be taken
+    assert int(choice(means, [0, 0, 0.2, 0.2, 0], real=(True, False, True, True))[0]) == 4  # else 2: see above
+    silent = [0.2, 0.9, 0.9, 0.9, 0.9]  # 3 instead of 2 where contexts say something after all
+    assert [int(v) for v in choice([1, 0.5, 0.6, 0.9, 0.96], [3.0, 0, 0, 0, 0], silent, real=(1, 0, 1, 1))] == [3, 0]
+
+
+@jax.jit
+def gained(frame, target, labels):
+    """Gains of K = 1..4 by one fold left out."""
+    terms = jnp.stack([products(frame, target, labels, 3), products(frame, target, labels * 0, 3)])[::-1, None]
+    return gradients(frame, target), gradual(terms.transpose(1, 0, 2, 3), gradients(frame, target), 5)
+
+
+def test_gradual_differences_by_numpy():
+    """Twelve clients, three directions: by QR, and by least squares with every prediction written out."""
+    rng = np.random.default_rng(5)
+    n, p, r = 12, 30, 3
+    own = rng.standard_normal((n, 2)) @ rng.standard_normal((2, p)) + 0.3 * rng.standard_normal((n, p)) + 1
+    target, w = own + 0.5 * rng.standard_normal((n, p)), rng.uniform(0.5, 2, n)
+    places, labels = rng.standard_normal((n, r)), jnp.arange(n) % 3
+    frame = Frame(*(jnp.asarray(v, jnp.float32) for v in (own, w, places)))
+    along, gains = gained(frame, jnp.asarray(target, jnp.float32), labels)
+    apart, left = own - w @ own / w.sum(), target - w @ own / w.sum()
+    v = np.linalg.qr(apart.T @ (w[:, None] * places))[0]  # [p, r]
+    c, b = apart @ v, left @ v
+    np.testing.assert_allclose(along, [w @ c**2, w @ (c * b)], rtol=2e-4)
+
+    def error(k):
+        rest = apart - c[:, :k] @ v[:, :k].T
+        parts = [c[:, j : j + 1] * v[:, j] for j in range(k)] + [rest]
+        for part in parts:
+            s = np.clip((w @ (part * left).sum(1)) / (w @ (part**2).sum(1)), 0, 1)
+            yield s * part
+
+    def loss(k):
+        return w @ ((left - sum(error(k))) ** 2).sum(axis=1) / (w @ (target**2).sum(axis=1))
+
+    np.testing.assert_allclose(gains[:4], [loss(0) - loss(k) for k in range(4)], rtol=1e-3, atol=1e-6)
+    assert gains[4] == gains[3]  # there are no more directions
+    assert gains[3] > 1e-3
+
+
+def along_a_plane(seed, groups=0):
+    """40 clients that differ along two directions: gradually, or in groups and a little by themselves."""
+    rng = np.random.default_rng(seed)
+    where = 1.5 * rng.standard_normal((40, 2))
+    if groups:
+        where = 1.5 * np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]])[np.arange(40) % groups] + 0.1 * where
+    pure = rng.standard_normal(P) + where @ rng.standard_normal((2, P)) + 0.5 * rng.standard_normal((40, P))
+    return pure + rng.standard_normal((FOLDS, 40, P))
+
+
+def test_a_gradual_difference_is_no_context():
+    for seed in range(3):
+        fit, _ = found(along_a_plane(seed))
+        assert fit.personal[0] > crossfit.DIFFER
+        assert fit.k == 1
+        fit, labels = found(along_a_plane(seed, groups=4))
+        assert fit.k == 4
+        assert adjusted_rand_score(np.arange(40) % 4, labels) == 1.0
+
+
+@pytest.mark.slow
+def test_a_gradual_difference_would_be_sliced(monkeypatch):
+    """Slices predict better than one context, by more than two standard errors."""
+    monkeypatch.setattr(crossfit, "WORTH", -1.0)
+    program.clear_cache()
+    assert all(found(along_a_plane(seed))[0].k > 1 for seed in range(3))
+    program.clear_cache()
 
 
 def test_alone_is_where_others_say_nothing_and_no_contexts_predict_better_than_oneself():

@@ -44,8 +44,9 @@ DIFFER = 0.3
 """ρ2 from which clients of a context differ much: slices of what differs gradually predict a little, too."""
 NEEDED = 2.0
 """Standard errors by which a larger K must then be better, instead of one."""
-WORTH = 2 / 3
-"""Of what their directions predict, gradually, the least that contexts must, where all clients differ much."""
+WORTH = 0.75
+"""Of what their directions gain, gradually, the least that contexts must, where all clients differ much. Two slices of a
+normal distribution have 2/π = 0.64 of its variance."""
 LEAST = 0.5, 0.85
 """The least share of a context's distance from everybody's mean that is predicted: if clients inside hardly differ, and
 if they do (where slices of what differs would gain)."""
@@ -158,7 +159,8 @@ def _cross_fit(
     score = errors.mean(axis=(0, 2))
     whole = labels[folds + jnp.argmin(costs[folds:], axis=0), ks - 1]  # [Kmax, N]
     if number is None:
-        real = (personal[0] < DIFFER) | worthwhile(terms, score, along[:folds].sum(axis=0))
+        gains = gradual(terms, along[:folds].sum(axis=0), slots)
+        real = (personal[0] < DIFFER) | (score[0] - score[:-1] >= WORTH * gains)
         best, silent = chosen(errors, others, personal, heard, real)
     else:
         best, silent = jnp.int32(number), jnp.bool_(False)
@@ -343,23 +345,22 @@ def gradients(frame: Frame, target: Array) -> Array:
     return jnp.stack([weights @ (along * along), weights @ (along * there)])
 
 
-def worthwhile(terms: Array, score: Array, along: Array) -> Array:
-    """Whether K contexts are worth :data:`WORTH` of what their K − 1 directions are, taken as gradual: ``[Kmax]``.
+def gradual(terms: Array, along: Array, slots: int) -> Array:
+    """What K − 1 directions, taken as gradual, gain over one context, in units of the score: ``[slots]``.
 
-    Predicted is then m + Σ s_j c_j v_j + ρ·(the rest of a − m), one s for each direction and one ρ. Where clients
-    differ gradually, slices are worth much less; where there are contexts, about as much.
+    Predicted is m + Σ s_j c_j v_j + ρ·(the rest of a − m), one s for each direction (``along [2, r]``, of all folds)
+    and one ρ. In the sum over clients these are orthogonal, and so is m: each gains by itself.
     """
 
     def gain(own: Array, both: Array) -> Array:
         share = jnp.clip(both / jnp.maximum(own, 1e-30), 0.0, 1.0)
         return 2 * share * both - share**2 * own
 
-    whole = terms.sum(axis=(0, 2))[0]
-    before = jnp.pad(jnp.cumsum(along, axis=1), ((0, 0), (1, 0)))[:, : len(score) - 1]
-    each = jnp.pad(jnp.cumsum(gain(*along)), (1, 0))[: len(score) - 1]
-    rest = gain(jnp.maximum(whole[3] - before[0], 0.0), whole[6] - before[1]) - gain(whole[3], whole[6])
-    nothing = jnp.maximum(terms[:, 0, :, 12].sum(), 1e-30)
-    return score[0] - score[:-1] >= WORTH * (each + rest) / nothing
+    whole = terms.sum(axis=(0, 2))[0]  # of one context: a − c is a − m
+    left = jnp.maximum(whole[3] - jnp.cumsum(along[0]), 0.0), whole[6] - jnp.cumsum(along[1])
+    gains = jnp.cumsum(gain(*along)) + gain(*left) - gain(whole[3], whole[6])
+    gains = jnp.pad(jnp.pad(gains, (1, 0)), (0, slots), mode="edge")[:slots]  # no more directions than numbers
+    return gains / jnp.maximum(terms[:, 0, :, 12].sum(), 1e-30)
 
 
 def chosen(errors: Array, others: Array, personal: Array, heard: Array, real: Array) -> tuple[Array, Array]:

@@ -45,8 +45,8 @@ DIFFER = 0.3
 NEEDED = 2.0
 """Standard errors by which a larger K must then be better, instead of one."""
 WORTH = 0.75
-"""Of what their directions gain, gradually, the least that contexts must, where all clients differ much. Two slices of a
-normal distribution have 2/π = 0.64 of its variance."""
+"""Of what their directions gain, gradually, the least that contexts must, where all clients differ much. Two slices of
+a normal distribution have 2/π = 0.64 of its variance."""
 LEAST = 0.5, 0.85
 """The least share of a context's distance from everybody's mean that is predicted: if clients inside hardly differ, and
 if they do (where slices of what differs would gain)."""

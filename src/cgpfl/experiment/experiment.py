@@ -18,6 +18,7 @@ from cgpfl.engine.drive import interrupts
 from cgpfl.engine.placement import check_place
 from cgpfl.engine.processes import agree, by_the_first, watched
 from cgpfl.errors import CgpflError
+from cgpfl.experiment.ahead import ahead
 from cgpfl.experiment.config import Experiment, config_of, read_experiment, to_toml
 from cgpfl.experiment.events import EVENTS, Callback, JsonLines, check_callbacks, opening, told
 from cgpfl.experiment.folder import RunFolder
@@ -25,7 +26,7 @@ from cgpfl.experiment.given import keep_samples
 from cgpfl.experiment.lock import writing
 from cgpfl.experiment.progress import in_python
 from cgpfl.experiment.result import Outcome, Result
-from cgpfl.experiment.run import Progress, check_label, checked, run_method
+from cgpfl.experiment.run import Progress, check_label, checked, engine_of, run_method
 from cgpfl.files import a_path, write
 from cgpfl.models import Model
 
@@ -203,19 +204,27 @@ def _perform(
         everyone, name = (JsonLines(folder.path / EVENTS), *callbacks), folder.path.resolve().name
         config = problem.config
     with told(everyone, opening(name, experiment, data, problem.model, config)) as listening:
-        with interrupts() as stop:
-            for label, method in problem.methods.items():
+        folders = {label: None if folder is None else folder.method(label) for label in problem.methods}
+        makers = [
+            None
+            if place is not None and place.exists()
+            else partial(engine_of, m, data, problem.model, experiment, place)
+            for m, place in zip(problem.methods.values(), folders.values(), strict=True)
+        ]
+        with interrupts() as stop, ahead(makers, data.x.nbytes) as engine:
+            for i, (label, method) in enumerate(problem.methods.items()):
                 result = run_method(
                     method,
                     data,
                     problem.model,
                     experiment,
                     label=label,
-                    folder=None if folder is None else folder.method(label),
+                    folder=folders[label],
                     on_progress=on_progress,
                     callbacks=listening,
                     stop=stop,
                     checkpoint_seconds=experiment.checkpoint_seconds,
+                    engine=engine(i),
                 )
                 if folder is not None:
                     by_the_first(partial(folder.save_models, result))

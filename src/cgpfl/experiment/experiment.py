@@ -21,7 +21,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment.ahead import ahead
 from cgpfl.experiment.config import Experiment, config_of, read_experiment, to_toml
 from cgpfl.experiment.events import EVENTS, Callback, JsonLines, check_callbacks, opening, told
-from cgpfl.experiment.folder import RunFolder
+from cgpfl.experiment.folder import Draw, RunFolder
 from cgpfl.experiment.given import keep_samples
 from cgpfl.experiment.lock import writing
 from cgpfl.experiment.progress import in_python
@@ -156,11 +156,16 @@ def run(
 
 
 def run_experiment(
-    experiment: Experiment, out: Path, on_progress: Tell | None = None, callbacks: Sequence[Callback] = ()
+    experiment: Experiment,
+    out: Path,
+    on_progress: Tell | None = None,
+    callbacks: Sequence[Callback] = (),
+    draw: Draw | None = None,
 ) -> Finished:
     """Run every method into the new folder ``out``. Everything is checked before it is created.
 
-    ``callbacks`` are called with every :class:`~cgpfl.experiment.events.Event`.
+    ``callbacks`` are called with every :class:`~cgpfl.experiment.events.Event`. ``draw``: called with the finished
+    folder instead of drawing its figures.
     """
     check_callbacks(callbacks)
     by_the_first(lambda: RunFolder.check_free(out))
@@ -170,22 +175,26 @@ def run_experiment(
         by_the_first(lambda: RunFolder.create(out))
         with writing(out):
             by_the_first(lambda: problem.begin(RunFolder(out)))
-            return _perform(problem, RunFolder(out), on_progress, callbacks)
+            return _perform(problem, RunFolder(out), on_progress, callbacks, draw=draw)
 
 
 def resume_experiment(
-    path: Path, on_progress: Tell | None = None, devices: int | str | None = None, callbacks: Sequence[Callback] = ()
+    path: Path,
+    on_progress: Tell | None = None,
+    devices: int | str | None = None,
+    callbacks: Sequence[Callback] = (),
+    draw: Draw | None = None,
 ) -> Finished:
     """Continue a run from its folder: finished methods are kept, the others go on where they were.
 
-    ``devices``: on another number of devices than before.
+    ``devices``: on another number of devices than before. ``draw``: as of :func:`run_experiment`.
     """
     if "deploy" in config_of(path):
         raise CgpflError(f"run {path}: is of a deployment; it goes on by: cgpfl deploy run APP --out {path}")
     with watched(lambda: f"run {path}", "see what it says"), writing(path):
         problem = build(read_experiment(path, **({} if devices is None else {"devices": devices})))
         agree("run", f"{problem.config} {problem.data.digest}")
-        return _perform(problem, RunFolder(path), on_progress, callbacks)
+        return _perform(problem, RunFolder(path), on_progress, callbacks, draw=draw)
 
 
 def _perform(
@@ -194,6 +203,7 @@ def _perform(
     on_progress: Tell | None,
     callbacks: Sequence[Callback],
     keep: Callable[[Result], None] = lambda result: None,
+    draw: Draw | None = None,
 ) -> Finished:
     """Every method in turn, from its checkpoint where there is one, and the folder's tables at the end."""
     experiment, data, results = problem.experiment, problem.data, list[Outcome]()
@@ -232,9 +242,9 @@ def _perform(
                 keep(result)
                 del result  # its personal states and samples make room for the next method's
         if folder is not None:
-            by_the_first(partial(_finish, folder, results, summary))
+            by_the_first(partial(_finish, folder, results, summary, draw))
     return Finished(Path() if folder is None else folder.path, results, summary)
 
 
-def _finish(folder: RunFolder, results: list[Outcome], summary: dict[str, Any]) -> None:
-    summary |= folder.finish(results)
+def _finish(folder: RunFolder, results: list[Outcome], summary: dict[str, Any], draw: Draw | None) -> None:
+    summary |= folder.finish(results, draw)

@@ -34,7 +34,7 @@ def paint() -> None:
     """What one of :class:`~cgpfl.report.pictures.Painters` does: wait for a run's folder, then draw its share."""
     import matplotlib.backends.backend_agg
     import matplotlib.backends.backend_pdf
-    import matplotlib.backends.backend_svg
+    import matplotlib.backends.backend_svg  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 
     i, count = map(int, sys.argv[1:])

@@ -76,9 +76,14 @@ def test_in_python_and_with_much_data_nothing_is_made_ahead(samples, monkeypatch
 
 def test_a_run_that_is_stopped_begins_no_other(wanted):
     made, go = [], threading.Event()
-    with pytest.raises(KeyboardInterrupt), ahead(makers(9, made, go), 0):
-        while len(made) < 2:
-            pass
-        threading.Timer(0.1, go.set).start()
-        raise KeyboardInterrupt
+
+    def stopped():
+        with ahead(makers(9, made, go), 0):
+            while len(made) < 2:
+                pass
+            threading.Timer(0.1, go.set).start()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
     assert len(made) <= 4

@@ -68,9 +68,15 @@ def test_what_painters_cannot_draw_is_drawn_here(there, told, tmp_path, monkeypa
 
 
 def test_a_run_that_is_interrupted_is_not_waited_for(told, tmp_path):
-    with pytest.raises(KeyboardInterrupt), pictures.Painters() as painters:
-        painters.draw(tmp_path)
-        raise KeyboardInterrupt
+    painters = pictures.Painters()
+
+    def interrupted():
+        with painters:
+            painters.draw(tmp_path)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert told == []
     assert all(child.returncode is not None for child in painters._children)
 

@@ -51,6 +51,8 @@ def told(monkeypatch):
 
 def test_painters_without_a_run_are_gone_at_the_end(told):
     with pictures.Painters() as painters:
+        painters.start()
+        painters.start()
         children = painters._children
     assert len(children) == 2
     assert all(child.returncode is not None for child in children)

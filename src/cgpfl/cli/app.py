@@ -79,7 +79,7 @@ def go(start: Any, folder: Path, *, quiet: bool = False, verbose: bool = False, 
         try:
             with progress(BEGAN, quiet=quiet or verbose) as tell:
                 more = {} if painters is None else {"draw": painters.draw}
-                finished = start(tell if is_first() else None, **more)
+                finished = start(_then(tell, painters) if is_first() else None, **more)
         except Stopped:
             if is_first():
                 typer.echo(f"Stopped; what is finished is saved. Continue with: cgpfl resume {folder}", err=True)
@@ -90,6 +90,18 @@ def go(start: Any, folder: Path, *, quiet: bool = False, verbose: bool = False, 
             page(folder, quiet)
     if not fine:
         raise typer.Exit(1)
+
+
+def _then(tell: Any, painters: Any) -> Any:
+    """Tell progress, and start the painters with the first of it: before, the first round is waited for."""
+    if painters is None:
+        return tell
+
+    def both(progress: Any) -> None:
+        tell(progress)
+        painters.start()
+
+    return both
 
 
 def page(folder: Path, quiet: bool) -> None:

@@ -21,6 +21,8 @@ from cgpfl.engine.simulation import Simulation
 MOST_SAMPLES = 1 << 26
 """Bytes of samples up to which engines are made ahead: each of them may hold a copy."""
 
+HEAD_START = 1.0
+"""Seconds that the first engine has for itself: its first round is what is waited for."""
 Make = Callable[[], Any]
 
 
@@ -42,10 +44,13 @@ def ahead(makers: Sequence[Make | None], samples: int) -> Iterator[Callable[[int
             return waiting.pop(end) if waiting else None
 
     def work(end: int) -> None:
+        others.wait(HEAD_START)
         while (i := claimed(end)) is not None:
             engines[i].set_result(_ready(makers[i]))
 
     def engine(i: int) -> Any:
+        if i != first:
+            others.set()
         with lock:
             if i in waiting:
                 waiting.remove(i)
@@ -56,8 +61,8 @@ def ahead(makers: Sequence[Make | None], samples: int) -> Iterator[Callable[[int
         del engines[i]
         return made
 
-    claimed(0)  # asked for at once, and made there
-    del engines[min(engines)]
+    first, others = waiting.pop(0), threading.Event()  # the first is asked for at once, and made there
+    del engines[first]
     threads = [threading.Thread(target=work, args=(end,), name=f"ahead {end}") for end in (0, -1)]
     for thread in threads:
         thread.start()
@@ -66,6 +71,7 @@ def ahead(makers: Sequence[Make | None], samples: int) -> Iterator[Callable[[int
     finally:
         with lock:
             waiting.clear()
+        others.set()
         for thread in threads:
             thread.join()
 

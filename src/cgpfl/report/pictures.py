@@ -107,19 +107,24 @@ class Painters:
     """
 
     def __init__(self, count: int = 2) -> None:
+        self._count, self._run, self._asked = count, Path(), False
         self._children: list[subprocess.Popen[bytes]] = []
-        self._run: Path | None = None
+
+    def start(self) -> None:
+        """Start them, once: later than what is waited for first."""
+        if self._children:
+            return
         command = [sys.executable, "-c", "from cgpfl.report.figures import paint; paint()"]
         quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         with suppress(OSError):
-            for i in range(count):
-                share = [*command, str(i), str(count)]
+            for i in range(self._count):
+                share = [*command, str(i), str(self._count)]
                 self._children.append(subprocess.Popen(share, stdin=subprocess.PIPE, **quiet))
-        self._all = len(self._children) == count
 
     def draw(self, run: Path) -> None:
         """Begin to draw the figures of ``run``."""
-        self._run = run
+        self._run, self._asked = run, True
+        self.start()
         for child in self._children:
             assert child.stdin is not None
             with suppress(OSError):
@@ -130,14 +135,14 @@ class Painters:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
-        wanted = self._run is not None and (kind is None or issubclass(kind, Exception))
+        wanted = self._asked and (kind is None or issubclass(kind, Exception))
         try:
             ends = [child.wait() for child in self._children if wanted]
         finally:
             for child in self._children:
                 child.kill()  # nothing where it has ended
                 child.wait()
-        if wanted and self._run is not None and (any(ends) or not self._all):
+        if wanted and (any(ends) or len(ends) < self._count):
             from cgpfl.report.figures import draw
 
             draw(self._run)

@@ -59,7 +59,7 @@ def few_programs():
 
 
 SKETCHES = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>', ".pdf": b"%PDF-1.4\n"}
-RENDER, BESIDE = pictures.write_picture, pictures.beside
+RENDER, BESIDE, PAINTERS = pictures.write_picture, pictures.beside, pictures.Painters
 
 
 def sketch(picture, path):
@@ -77,6 +77,7 @@ def sketched(request):
         if "not slow" in request.config.option.markexpr and request.node.get_closest_marker("pictures") is None:
             patch.setattr(pictures, "write_picture", sketch)
             patch.setattr(pictures, "beside", lambda: nullcontext(sketch))
+            patch.setattr(pictures, "Painters", nullcontext)
         yield
 
 
@@ -85,6 +86,7 @@ def rendered(request, monkeypatch):
     if request.node.get_closest_marker("pictures") is not None:
         monkeypatch.setattr(pictures, "write_picture", RENDER)
         monkeypatch.setattr(pictures, "beside", BESIDE)
+        monkeypatch.setattr(pictures, "Painters", PAINTERS)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 from matplotlib.ticker import FuncFormatter
 
 from cgpfl.report import pictures
+from run_folders import make
 
 pytestmark = pytest.mark.pictures
 
@@ -38,3 +39,59 @@ def test_what_it_cannot_write_is_written_here(tmp_path, monkeypatch):
     with pictures.beside() as write:
         write(painted(), tmp_path / "y.pdf")
     assert (tmp_path / "y.pdf").read_bytes()[:4] == b"%PDF"
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """The folders whose figures this process draws."""
+    found = []
+    monkeypatch.setattr("cgpfl.report.figures.draw", found.append)
+    return found
+
+
+def test_painters_without_a_run_are_gone_at_the_end(told):
+    with pictures.Painters() as painters:
+        painters.start()
+        painters.start()
+        children = painters._children
+    assert len(children) == 2
+    assert all(child.returncode is not None for child in children)
+    assert told == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_painters_cannot_draw_is_drawn_here(there, told, tmp_path, monkeypatch):
+    """A folder that is no run; and where no process can be started."""
+    if not there:
+        monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pictures.Painters() as painters:
+        painters.draw(tmp_path)
+    assert told == [tmp_path]
+
+
+def test_a_run_that_is_interrupted_is_not_waited_for(told, tmp_path):
+    painters = pictures.Painters()
+
+    def interrupted():
+        with painters:
+            painters.draw(tmp_path)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert told == []
+    assert all(child.returncode is not None for child in painters._children)
+
+
+def test_every_picture_is_drawn_by_one_of_them(tmp_path, monkeypatch):
+    from cgpfl.report import figures
+
+    drawn = []
+    monkeypatch.setattr(figures, "save_picture", lambda picture, folder, name, write: drawn.append(name) or [])
+    run = make(tmp_path / "run")
+    figures.draw(run)
+    whole, drawn[:] = list(drawn), []
+    for i in range(2):
+        figures._draw(run, pictures.write_picture, (i, 2))
+    assert sorted(drawn) == sorted(whole)
+    assert len(whole) > 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,28 +60,48 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print a line for every evaluated round.")]
 
 
-def go(start: Any, folder: Path, *, quiet: bool = False, verbose: bool = False) -> None:
-    """Run with progress on the terminal, then the table and the report; Ctrl-C leaves a run that can be resumed."""
+def go(start: Any, folder: Path, *, quiet: bool = False, verbose: bool = False, draws: bool = False) -> None:
+    """Run with progress on the terminal, then the table and the report; Ctrl-C leaves a run that can be resumed.
+
+    ``draws``: ``start`` takes a function that draws the figures, beside all that is left to do; they are there at the
+    end.
+    """
     from cgpfl.cli.terminal import progress, show
     from cgpfl.engine.drive import Stopped
     from cgpfl.engine.kept import keep_programs
     from cgpfl.engine.processes import is_first
+    from cgpfl.report import pictures
 
     if quiet and verbose:
         raise CgpflError("--quiet, --verbose: choose one")
     keep_programs()
-    try:
-        with progress(BEGAN, quiet=quiet or verbose) as tell:
-            finished = start(tell if is_first() else None)
-    except Stopped:
+    with pictures.Painters() if draws and is_first() else nullcontext() as painters:
+        try:
+            with progress(BEGAN, quiet=quiet or verbose) as tell:
+                more = {} if painters is None else {"draw": painters.draw}
+                finished = start(_then(tell, painters) if is_first() else None, **more)
+        except Stopped:
+            if is_first():
+                typer.echo(f"Stopped; what is finished is saved. Continue with: cgpfl resume {folder}", err=True)
+            raise typer.Exit(130) from None
+        fine = True
         if is_first():
-            typer.echo(f"Stopped; what is finished is saved. Continue with: cgpfl resume {folder}", err=True)
-        raise typer.Exit(130) from None
-    if is_first():
-        fine = show(finished, quiet=quiet)
-        page(folder, quiet)
-        if not fine:
-            raise typer.Exit(1)
+            fine = show(finished, quiet=quiet)
+            page(folder, quiet)
+    if not fine:
+        raise typer.Exit(1)
+
+
+def _then(tell: Any, painters: Any) -> Any:
+    """Tell progress, and start the painters with the first of it: before, the first round is waited for."""
+    if painters is None:
+        return tell
+
+    def both(progress: Any) -> None:
+        tell(progress)
+        painters.start()
+
+    return both
 
 
 def page(folder: Path, quiet: bool) -> None:

@@ -71,7 +71,13 @@ def run(
         experiment = from_dict(values, str(config) if config is not None else "command line")
         folder = a_path(out) if out else free_folder(experiment.data.source, experiment.data.chosen_split)
         listening = _callbacks(track, verbose, quiet)
-        go(lambda tell: run_experiment(experiment, folder, tell, listening), folder, quiet=quiet, verbose=verbose)
+        go(
+            lambda tell, draw=None: run_experiment(experiment, folder, tell, listening, draw),
+            folder,
+            quiet=quiet,
+            verbose=verbose,
+            draws=True,
+        )
 
 
 @app.command()
@@ -155,7 +161,13 @@ def resume(
     wanted = _spread(devices, coordinator, processes, process_id)
     listening = _callbacks(track, verbose, quiet)
     with pointing(folder / "config.toml"):
-        go(lambda tell: again(folder, tell, wanted, listening), folder, quiet=quiet, verbose=verbose)
+        go(
+            lambda tell, **draw: again(folder, tell, wanted, listening, **draw),
+            folder,
+            quiet=quiet,
+            verbose=verbose,
+            draws=not is_comparison(folder),
+        )
 
 
 def _callbacks(track: list[str] | None, verbose: bool, quiet: bool) -> list[Any]:

@@ -22,5 +22,5 @@ def use_compilation_cache() -> None:
     except OSError:
         return  # a read-only home costs compile time, nothing else
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # a small one is loaded in a tenth of the time
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

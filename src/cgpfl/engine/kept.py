@@ -48,6 +48,11 @@ def keep_programs() -> None:
     _wanted = True
 
 
+def keeps_programs() -> bool:
+    """Whether they are kept in this process."""
+    return _wanted and jax.process_count() == 1
+
+
 @dataclasses.dataclass(frozen=True)
 class Kept:
     """A program that was loaded, or is kept from now on."""
@@ -70,7 +75,7 @@ def kept(function: Any, args: tuple[Any, ...], static: Any, used_up: int) -> Kep
     ``function`` is jitted; it donates argument ``used_up`` and returns that one's successor, in the same form, and
     plain containers beside it. None where programs are not kept, or this one cannot be.
     """
-    if not (_wanted and in_use()) or jax.process_count() > 1:
+    if not (keeps_programs() and in_use()):
         return None
     leaves, form = jax.tree.flatten(args)
     forms = [_form(leaf) for leaf in leaves]

@@ -17,10 +17,12 @@ from cgpfl.algorithms import ClientData, Task
 from cgpfl.algorithms.base import trained
 from cgpfl.algorithms.wrapper import known_of, sampler_of
 from cgpfl.data import FederatedData
+from cgpfl.engine.hashing import hash_without_loop
 from cgpfl.engine.mesh import a_device_a_core, everywhere, filled, put, split
 from cgpfl.models import Model
 
 a_device_a_core()  # before anything asks JAX for devices
+hash_without_loop()  # before anything random is compiled
 
 
 class Part(NamedTuple):

@@ -77,6 +77,7 @@ class Simulation:
             self.keys, self.task = put((self.keys, self.task), everywhere(mesh))
         self.dropout = np.float32(plan.dropout)
         self._program: Callable[..., Any] | None = None
+        self._traffic: Traffic | None = None
         cohort = cohort_size(plan.participation, data.clients)
         own = filled(cohort, mesh) // (1 if mesh is None else mesh.size)
         size = client_bytes(model, self.task.initial, frozen=self.task.frozen)
@@ -110,6 +111,17 @@ class Simulation:
         args = (*parts, state, schedule, self.dropout)
         program = self._kept(args)
         return advance.lower(*args, self.static).compile() if program is None else program.program
+
+    def prepare(self) -> None:
+        """Have all ready that the first block of rounds needs (in another thread, say)."""
+        self.traffic()
+        if self.static.mesh is not None:
+            return
+        state, schedule = self.start(), tuple(np.int32(0) for _ in range(4))
+        args = (self.method, self.task, self.arrays, self.keys, state, schedule, self.dropout)
+        self._program = self._kept(args)
+        if self._program is None:
+            advance.lower(*args, self.static).compile()
 
     def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:
         """Run rounds ``start``..``stop`` (counted from 0, stop exclusive; ``state`` is used up).
@@ -148,6 +160,11 @@ class Simulation:
 
     def traffic(self) -> Traffic:
         """Bytes and gradients of one client in one round, from the shapes of what is sent."""
+        if self._traffic is None:
+            self._traffic = self._traced_traffic()
+        return self._traffic
+
+    def _traced_traffic(self) -> Traffic:
         state = self.shapes()
         client = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape[1:], v.dtype), state.clients)
         arrays = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), self.arrays)

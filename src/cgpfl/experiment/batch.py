@@ -65,6 +65,11 @@ class Batch(NamedTuple):
         (run,) = part
         return engine_for(run.method, run.data, self.model, folder=folder, seed=run.seed, **self.place, **self.engine)
 
+    def first(self, folder: Path) -> Engine:
+        """The first part's engine; ``folder``: the batch's, for its checkpoints."""
+        part = self.parts()[0]
+        return self.made(part, MethodFolder(folder / f"{0:05d}-{len(part)}").path)
+
 
 @contextmanager
 def compiling(batches: Sequence[Batch]) -> Iterator[Callable[[int], None]]:
@@ -103,16 +108,20 @@ def run_batch(
     folder: Path | None = None,
     what: dict[str, Any] | None = None,
     save_every: float = 10.0,
+    engine: Engine | None = None,
 ) -> list[Done]:
     """Every run to its last round. When ``stop()`` turns true, :class:`~cgpfl.engine.drive.Stopped` is raised.
 
-    With a ``folder`` it goes on from there the next time, if that is for the same runs (``what``).
+    With a ``folder`` it goes on from there the next time, if that is for the same runs (``what``). ``engine``: the
+    first part's, if it has been made.
     """
+    made = engine
     done: list[Done] = []
 
     def run(part: Sequence[Run]) -> list[Done]:
         place = None if folder is None else MethodFolder(folder / f"{len(done):05d}-{len(part)}")
-        engine = batch.made(part, None if place is None else place.path)
+        given = made if not done else None
+        engine = batch.made(part, None if place is None else place.path) if given is None else given
         drive = Drive(engine, Records(), label=batch.label, checkpoints=place, what=what)
         teller = Teller(callbacks, batch.label, [(r.method, r.data) for r in part], engine)
 

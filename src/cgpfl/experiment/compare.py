@@ -6,6 +6,7 @@ import dataclasses
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import numpy as np
 
 from cgpfl.algorithms import METHODS
 from cgpfl.algorithms.wrapper import standing_alone, unseamed
-from cgpfl.engine.drive import interrupts
+from cgpfl.engine.drive import Engine, interrupts
 from cgpfl.engine.together import Run
 from cgpfl.errors import CgpflError
+from cgpfl.experiment.ahead import ahead
 from cgpfl.experiment.batch import Batch, Done, as_runs, compiling, run_batch
 from cgpfl.experiment.compared import Compared, finish, load, save
 from cgpfl.experiment.config import Experiment, Named, config_of, from_dict, read_toml
@@ -212,11 +214,20 @@ class _Comparison:
         batches = {label: self.batch(label) for label, file in files.items() if not file.exists()}
         everyone: tuple[Callback, ...] = (JsonLines(path / EVENTS), *self.callbacks)
         about = opening(path.resolve().name, experiment, problem.data, problem.model, problem.config)
-        with told(everyone, about) as listening, interrupts() as stop, compiling(list(batches.values())) as wait:
+        parts = {label: file.with_suffix(".part") for label, file in files.items()}
+        makers = [partial(batch.first, parts[label]) for label, batch in batches.items()]
+        size = sum({id(d.x): d.x.nbytes for d in problem.federations.values()}.values())
+        with (
+            told(everyone, about) as listening,
+            interrupts() as stop,
+            compiling(list(batches.values())) as wait,
+            ahead(makers, size) as engine,
+        ):
             for i, (label, batch) in enumerate(batches.items()):
                 wait(i)
-                part = files[label].with_suffix(".part")
-                save(files[label], self._method(batch, part, listening, stop), self.fingerprint(label))
+                part = parts[label]
+                runs = self._method(batch, part, listening, stop, engine(i))
+                save(files[label], runs, self.fingerprint(label))
                 shutil.rmtree(part)
         for label, file in files.items():
             samples = [d.test.counts for d in problem.federations.values()]
@@ -233,7 +244,9 @@ class _Comparison:
         notes = [*self.notes, *spent_by_each(problem.methods, problem.federations)]
         return finish(path, done, facts, target=self.comparing.target, notes=notes, diverged=lost)
 
-    def _method(self, batch: Batch, part: Path, listening: tuple[Callback, ...], stop: Callable[[], bool]) -> Runs:
+    def _method(
+        self, batch: Batch, part: Path, listening: tuple[Callback, ...], stop: Callable[[], bool], engine: Engine | None
+    ) -> Runs:
         """The seeds of one method, with the best of the settings that were tried; ``part``: for its checkpoints."""
         seeds, todo = len(self.problem.federations), list(batch.todo)
         done = run_batch(
@@ -244,6 +257,7 @@ class _Comparison:
             folder=part,
             what=self.fingerprint(batch.label),
             save_every=self.problem.experiment.checkpoint_seconds,
+            engine=engine,
         )
         best, tried = _choose([run.method for run in todo[::seeds]], todo, done, seeds)
         kept = slice(best * seeds, (best + 1) * seeds)

@@ -18,14 +18,15 @@ from cgpfl.engine.drive import interrupts
 from cgpfl.engine.placement import check_place
 from cgpfl.engine.processes import agree, by_the_first, watched
 from cgpfl.errors import CgpflError
+from cgpfl.experiment.ahead import ahead
 from cgpfl.experiment.config import Experiment, config_of, read_experiment, to_toml
 from cgpfl.experiment.events import EVENTS, Callback, JsonLines, check_callbacks, opening, told
-from cgpfl.experiment.folder import RunFolder
+from cgpfl.experiment.folder import Draw, RunFolder
 from cgpfl.experiment.given import keep_samples
 from cgpfl.experiment.lock import writing
 from cgpfl.experiment.progress import in_python
 from cgpfl.experiment.result import Outcome, Result
-from cgpfl.experiment.run import Progress, check_label, checked, run_method
+from cgpfl.experiment.run import Progress, check_label, checked, engine_of, run_method
 from cgpfl.files import a_path, write
 from cgpfl.models import Model
 
@@ -155,11 +156,16 @@ def run(
 
 
 def run_experiment(
-    experiment: Experiment, out: Path, on_progress: Tell | None = None, callbacks: Sequence[Callback] = ()
+    experiment: Experiment,
+    out: Path,
+    on_progress: Tell | None = None,
+    callbacks: Sequence[Callback] = (),
+    draw: Draw | None = None,
 ) -> Finished:
     """Run every method into the new folder ``out``. Everything is checked before it is created.
 
-    ``callbacks`` are called with every :class:`~cgpfl.experiment.events.Event`.
+    ``callbacks`` are called with every :class:`~cgpfl.experiment.events.Event`. ``draw``: called with the finished
+    folder instead of drawing its figures.
     """
     check_callbacks(callbacks)
     by_the_first(lambda: RunFolder.check_free(out))
@@ -169,22 +175,26 @@ def run_experiment(
         by_the_first(lambda: RunFolder.create(out))
         with writing(out):
             by_the_first(lambda: problem.begin(RunFolder(out)))
-            return _perform(problem, RunFolder(out), on_progress, callbacks)
+            return _perform(problem, RunFolder(out), on_progress, callbacks, draw=draw)
 
 
 def resume_experiment(
-    path: Path, on_progress: Tell | None = None, devices: int | str | None = None, callbacks: Sequence[Callback] = ()
+    path: Path,
+    on_progress: Tell | None = None,
+    devices: int | str | None = None,
+    callbacks: Sequence[Callback] = (),
+    draw: Draw | None = None,
 ) -> Finished:
     """Continue a run from its folder: finished methods are kept, the others go on where they were.
 
-    ``devices``: on another number of devices than before.
+    ``devices``: on another number of devices than before. ``draw``: as of :func:`run_experiment`.
     """
     if "deploy" in config_of(path):
         raise CgpflError(f"run {path}: is of a deployment; it goes on by: cgpfl deploy run APP --out {path}")
     with watched(lambda: f"run {path}", "see what it says"), writing(path):
         problem = build(read_experiment(path, **({} if devices is None else {"devices": devices})))
         agree("run", f"{problem.config} {problem.data.digest}")
-        return _perform(problem, RunFolder(path), on_progress, callbacks)
+        return _perform(problem, RunFolder(path), on_progress, callbacks, draw=draw)
 
 
 def _perform(
@@ -193,6 +203,7 @@ def _perform(
     on_progress: Tell | None,
     callbacks: Sequence[Callback],
     keep: Callable[[Result], None] = lambda result: None,
+    draw: Draw | None = None,
 ) -> Finished:
     """Every method in turn, from its checkpoint where there is one, and the folder's tables at the end."""
     experiment, data, results = problem.experiment, problem.data, list[Outcome]()
@@ -203,19 +214,27 @@ def _perform(
         everyone, name = (JsonLines(folder.path / EVENTS), *callbacks), folder.path.resolve().name
         config = problem.config
     with told(everyone, opening(name, experiment, data, problem.model, config)) as listening:
-        with interrupts() as stop:
-            for label, method in problem.methods.items():
+        folders = {label: None if folder is None else folder.method(label) for label in problem.methods}
+        makers = [
+            None
+            if place is not None and place.exists()
+            else partial(engine_of, m, data, problem.model, experiment, place)
+            for m, place in zip(problem.methods.values(), folders.values(), strict=True)
+        ]
+        with interrupts() as stop, ahead(makers, data.x.nbytes) as engine:
+            for i, (label, method) in enumerate(problem.methods.items()):
                 result = run_method(
                     method,
                     data,
                     problem.model,
                     experiment,
                     label=label,
-                    folder=None if folder is None else folder.method(label),
+                    folder=folders[label],
                     on_progress=on_progress,
                     callbacks=listening,
                     stop=stop,
                     checkpoint_seconds=experiment.checkpoint_seconds,
+                    engine=engine(i),
                 )
                 if folder is not None:
                     by_the_first(partial(folder.save_models, result))
@@ -223,9 +242,9 @@ def _perform(
                 keep(result)
                 del result  # its personal states and samples make room for the next method's
         if folder is not None:
-            by_the_first(partial(_finish, folder, results, summary))
+            by_the_first(partial(_finish, folder, results, summary, draw))
     return Finished(Path() if folder is None else folder.path, results, summary)
 
 
-def _finish(folder: RunFolder, results: list[Outcome], summary: dict[str, Any]) -> None:
-    summary |= folder.finish(results)
+def _finish(folder: RunFolder, results: list[Outcome], summary: dict[str, Any], draw: Draw | None) -> None:
+    summary |= folder.finish(results, draw)

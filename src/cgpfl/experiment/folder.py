@@ -17,7 +17,7 @@ run.lock           who writes to it, or did last (see lock.py)
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ from cgpfl.report.columns import run_table
 if TYPE_CHECKING:
     from cgpfl.experiment.result import Outcome, Result
 
+Draw = Callable[[Path], Any]
 KEPT = ("history.csv", "metrics.parquet", "summary.json")
 """What is read again of a finished run, beside files of arrays."""
 
@@ -105,15 +106,18 @@ class RunFolder:
             whose = artifacts.MODELS | {"method": result.label}
             save_arrays(self.method(result.label).path / "models.safetensors", arrays, facts | whose)
 
-    def finish(self, results: Sequence[Outcome]) -> dict[str, Any]:
-        """Write metrics, history, summary, table and figures; returns the summary."""
+    def finish(self, results: Sequence[Outcome], draw: Draw | None = None) -> dict[str, Any]:
+        """Write metrics, history, summary, table and figures; returns the summary. ``draw``: who draws else."""
         if not results:
             return {}
         with summed(self.path, *KEPT):
             summary = self._write(results)
-        from cgpfl.report.figures import draw
+        if draw is None:
+            from cgpfl.report.figures import draw as draw_here
 
-        draw(self.path)
+            draw_here(self.path)
+        else:
+            draw(self.path)
         return summary
 
     def _write(self, results: Sequence[Outcome]) -> dict[str, Any]:

@@ -85,6 +85,15 @@ def check_label(label: Any) -> None:
         raise CgpflError(f"method: label {label!r}: use letters, digits, '-', '_' and '.'")
 
 
+def engine_of(method: Any, data: FederatedData, model: Any, settings: Settings, folder: MethodFolder | None) -> Any:
+    """The engine of a checked method, where its checkpoint, if there is one, goes on."""
+    place = settings.place()
+    if place["store"] == "auto" and folder is not None and folder.exists():
+        place["store"] = folder.store()  # on a machine with more or less memory, too
+    where = None if folder is None else folder.path
+    return engine_for(method, data, model, folder=where, **place, **settings.engine())
+
+
 def run_method(
     method: Any,
     data: FederatedData,
@@ -97,16 +106,14 @@ def run_method(
     callbacks: tuple[Callback, ...] = (),
     stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 10.0,
+    engine: Any = None,
 ) -> Result:
     """Run a checked method to its last round; continue from ``folder``'s checkpoint where there is one.
 
-    When ``stop()`` turns true the state is saved and :class:`Interrupted` raised.
+    When ``stop()`` turns true the state is saved and :class:`Interrupted` raised. ``engine``: of :func:`engine_of`,
+    if it has been made.
     """
-    where = None if folder is None else folder.path
-    place = settings.place()
-    if place["store"] == "auto" and folder is not None and folder.exists():
-        place["store"] = folder.store()  # on a machine with more or less memory, too
-    simulation = engine_for(method, data, model, folder=where, **place, **settings.engine())
+    simulation = engine_of(method, data, model, settings, folder) if engine is None else engine
     what, total = fingerprint(method, model, settings), settings.rounds
     drive = Drive(simulation, Records(), label=label, checkpoints=folder, what=what)
     teller = Teller(callbacks, label, [(method, data)], simulation)

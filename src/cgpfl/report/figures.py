@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -27,13 +30,29 @@ def draw(run: Path) -> list[Path]:
         return _draw(run, write_pdf)
 
 
-def _draw(run: Path, write_pdf: pictures.Write) -> list[Path]:
+def paint() -> None:
+    """What one of :class:`~cgpfl.report.pictures.Painters` does: wait for a run's folder, then draw its share."""
+    import matplotlib.backends.backend_agg
+    import matplotlib.backends.backend_pdf
+    import matplotlib.backends.backend_svg  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+
+    i, count = map(int, sys.argv[1:])
+    if run := os.fsdecode(sys.stdin.buffer.read()):
+        _draw(Path(run), pictures.write_picture, (i, count))
+
+
+def _draw(run: Path, write_pdf: pictures.Write, share: tuple[int, int] = (0, 1)) -> list[Path]:
+    """``share``: (i, n), every n-th picture from the i-th on."""
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     history = read_history(run)
     metrics = pd.read_parquet(run / "metrics.parquet")
     written: list[Path] = []
+    numbers = itertools.count()
 
     def figure(name: str, size: tuple[float, float], paint: Callable[[Any], None]) -> None:
+        if next(numbers) % share[1] != share[0]:
+            return
         picture = blank(size)
         axes = picture.add_subplot()
         axes.spines[["top", "right"]].set_visible(False)

@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -97,6 +97,55 @@ def beside() -> Iterator[Write]:
     if child.returncode != 0:
         for picture, path in given:
             write_picture(picture, path)
+
+
+class Painters:
+    """Processes that draw a run's figures when it is finished; they import meanwhile what that takes.
+
+    As a context: at its end they are done, or killed if there is no run to draw. What they cannot draw, this process
+    does.
+    """
+
+    def __init__(self, count: int = 2) -> None:
+        self._count, self._run, self._asked = count, Path(), False
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        """Start them, once: later than what is waited for first."""
+        if self._children:
+            return
+        command = [sys.executable, "-c", "from cgpfl.report.figures import paint; paint()"]
+        quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        with suppress(OSError):
+            for i in range(self._count):
+                share = [*command, str(i), str(self._count)]
+                self._children.append(subprocess.Popen(share, stdin=subprocess.PIPE, **quiet))
+
+    def draw(self, run: Path) -> None:
+        """Begin to draw the figures of ``run``."""
+        self._run, self._asked = run, True
+        self.start()
+        for child in self._children:
+            assert child.stdin is not None
+            with suppress(OSError):
+                child.stdin.write(str(run.absolute()).encode())
+                child.stdin.close()
+
+    def __enter__(self) -> Painters:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        wanted = self._asked and (kind is None or issubclass(kind, Exception))
+        try:
+            ends = [child.wait() for child in self._children if wanted]
+        finally:
+            for child in self._children:
+                child.kill()  # nothing where it has ended
+                child.wait()
+        if wanted and (any(ends) or len(ends) < self._count):
+            from cgpfl.report.figures import draw
+
+            draw(self._run)
 
 
 def write_all(pictures: BinaryIO) -> None:

@@ -1,0 +1,37 @@
+"""Random bits as plain steps are JAX's own, to the bit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from cgpfl.engine.hashing import hash_without_loop, threefry
+
+
+def test_the_published_answers():
+    """Known answers of Threefry-2x32 with 20 rounds, of Random123's kat_vectors."""
+    zero, ones = np.uint32(0), np.uint32(0xFFFFFFFF)
+    known = {
+        (zero, zero, zero, zero): (0x6B200159, 0x99BA4EFE),
+        (ones, ones, ones, ones): (0x1CB996FC, 0xBB002BE7),
+        (0x13198A2E, 0x03707344, 0x243F6A88, 0x85A308D3): (0xC4923A9C, 0x483DF7A0),
+    }
+    for words, answer in known.items():
+        found = threefry(*(jnp.uint32(w) for w in words))
+        assert tuple(int(v) for v in found) == answer
+
+
+def test_programs_have_no_loop_for_random_bits():
+    """On a CPU, since rounds are imported; other devices have JAX's own."""
+    if jax.default_backend() != "cpu":
+        pytest.skip("for CPUs")
+    text = jax.jit(lambda k: jax.random.bits(k, (5,))).lower(jax.random.key(3)).as_text()
+    assert "stablehlo.while" not in text
+    assert "stablehlo.xor" in text
+
+
+def test_a_jax_without_these_names_keeps_its_own(monkeypatch):
+    from jax.extend.core import primitives
+
+    monkeypatch.delattr(primitives, "threefry2x32_p")
+    hash_without_loop()

@@ -66,7 +66,7 @@ def test_moments_are_of_all_kinds(tmp_path):
 
 
 def test_nodes_are_started_again(monkeypatch):
-    """A node that comes back too soon is refused and ends: started once it stayed away, and with both gone all ended."""
+    """A node that comes back too soon is refused and ends: started once it stayed away; with both gone all ended."""
     pytest.importorskip("flwr")
     from benchmarks.crash import deployed
     from cgpfl.errors import LostError

@@ -220,20 +220,22 @@ def gate_of(nodes: int, rounds: int = 6) -> None:
     trial.superlink, trial.supernode = noting(trial.superlink), noting(trial.supernode)
     try:
         make_app(scratch / "app", nodes, 10**5, rounds)
-        measure(scratch / "app", rounds)
+        used = nodes * measure(scratch / "app", rounds)["cpu_s"]
         notes = [json.loads(line) for line in (scratch / "notes.jsonl").read_text().splitlines()]
         told = [e["time"] for _, e in events(scratch / "run" / EVENTS) if e["kind"] == "progress"][: rounds + 1]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     seconds = (told[-1] - told[0]) / rounds
-    print(f"{nodes} nodes: a round {seconds:.2f} s, the mean of {rounds} after the first")
+    print(
+        f"{nodes} nodes: a round {seconds:.2f} s, the mean of {rounds} after the first; nodes' processes {used:.2f} s"
+    )
     for program in ("superlink", "supernode"):
         own = np.array([n[2:] for n in notes if n[1] == program and told[0] < n[0] <= told[-1]]).sum(0) / rounds
         count, clock, processor = own
         print(
-            f"{program}: {count:.0f} requests a round, its gate {1e3 * clock:.1f} ms of it by the clock "
-            f"({100 * clock / seconds:.2f} %), {1e3 * processor:.1f} ms on the processor "
-            f"({100 * processor / seconds:.2f} %)",
+            f"{program}: {count:.0f} requests a round, its gate {1e3 * clock:.1f} ms by the clock, "
+            f"{100 * clock / seconds:.2f} %; {1e3 * processor:.1f} ms of processor, {100 * processor / seconds:.2f} % "
+            f"of the round, {100 * processor / used:.2f} % of what nodes' processes take",
             flush=True,
         )
     without, with_ = requests(False), requests(True)

@@ -233,6 +233,8 @@ def main() -> int:
     with asked.records.open("a") as file:
         file.write(json.dumps(record) + "\n")
     print(show([record]))
+    if record["load"] > 0.5 * record["machine"]["cores"]:
+        print("the machine was busy before this began: figures of a quiet one will not be comparable with these")
     lines = worse(record, earlier)
     for line in lines:
         print(f"WORSE {line}")

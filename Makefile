@@ -15,7 +15,7 @@ MODULES := torch==2.13.0 equinox==0.13.8
 ACCOUNTS := dp-accounting==0.6.0
 
 .PHONY: setup browser run docs test test-slow test-long test-track test-torch test-privacy test-wheel lint types sbom
-.PHONY: deploy-demo bench clean
+.PHONY: deploy-demo bench track clean
 
 setup: $(DONE)
 
@@ -117,6 +117,11 @@ deploy-demo: $(TESTS)
 bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m benchmarks.bench $(BENCH)
+
+# A few figures of speed, kept in benchmarks/track.jsonl: fails where one got worse by more than its noise. Before a
+# release, on a quiet machine. TRACK="--quick" for less.
+track: setup
+	$(BIN)/python -m benchmarks.track $(TRACK)
 
 clean:
 	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache

@@ -3,9 +3,9 @@
     python -m benchmarks.costs run [--repeats 3]       the default run, with a folder
     python -m benchmarks.costs gate [--nodes 2]        a deployment of FedAvg with 10⁵ parameters
 
-Both count the time spent in the parts themselves, so that what else a machine does meets parts and whole alike.
-``gate`` times requests to Flower's own application with and without the gate, times a round's requests, which the
-SuperLink's log tells.
+Both count the time spent in the parts themselves, so that what else a machine does meets parts and whole alike: the
+gates of the SuperLink and of every node note each request, and a round's are summed. ``gate`` also times requests to
+Flower's own application with and without the gate.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import re
+import os
+import runpy
 import shutil
+import sys
 import tempfile
 import time
 import warnings
@@ -24,6 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+NOTES = "CGPFL_GATE_NOTES"
+"""The file in which gates note what they took, in the environment of their processes."""
 
 
 def timed(place: Any, name: str, spent: dict[str, float], depth: list[int]) -> None:
@@ -128,35 +133,125 @@ def requests(with_gate: bool, count: int = 400, size: int = 50_000) -> float:
     return float(np.median(took))
 
 
-def gate_of(nodes: int, rounds: int = 4) -> None:
+def inside(program: str) -> None:
+    """Be ``program``, whose gate notes of each request its own seconds, by the clock and on the processor."""
+    from cgpfl.deploy import gate
+
+    file = os.open(os.environ[NOTES], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    true, refused, ours = gate.Gate, gate._refused, gate.is_ours
+
+    def note(clock: float, processor: float, requests: int = 0) -> None:
+        about = [time.time(), program.rpartition(".")[2], requests, clock, processor]
+        os.write(file, (json.dumps(about) + "\n").encode())
+
+    def worked(check: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            began = time.thread_time()
+            try:
+                return check(*args)
+            finally:
+                note(0.0, time.thread_time() - began)
+
+        return call
+
+    def own_part(make: Callable[..., Any]) -> Callable[..., Any]:
+        """A check around one of Flower's functions, without what Flower's takes."""
+
+        def made(flower: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **named: Any) -> Any:
+                flowers = np.zeros(2)
+
+                def counted(**named: Any) -> Any:
+                    began = clocks()
+                    try:
+                        return flower(**named)
+                    finally:
+                        flowers[:] += clocks() - began
+
+                began = clocks()
+                try:
+                    return make(counted)(*args, **named)
+                finally:
+                    note(*(clocks() - began - flowers).tolist())
+
+            return call
+
+        return made
+
+    class Noting(gate.Gate):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            began, passed = time.perf_counter(), list[float]()
+
+            async def app(*about: Any) -> None:
+                passed.append(time.perf_counter() - began)
+                note(passed[0], 0.0, 1)
+                await self.app(*about)
+
+            await true(app, self.largest)(scope, receive, send)
+            if not passed:
+                note(time.perf_counter() - began, 0.0, 1)
+
+    gate.Gate, gate._refused, gate.is_ours = Noting, worked(refused), worked(ours)  # type: ignore[misc]
+    gate.only_answers, gate.own_task = own_part(gate.only_answers), own_part(gate.own_task)
+    runpy.run_module(program, run_name="__main__")
+
+
+def clocks() -> np.ndarray:
+    """Seconds by the clock, and of this thread on its processor."""
+    return np.array([time.perf_counter(), time.thread_time()])
+
+
+def gate_of(nodes: int, rounds: int = 6) -> None:
     from benchmarks.deployment import make_app, measure
+    from cgpfl.deploy import trial
+    from cgpfl.deploy.follow import events
+    from cgpfl.experiment.events import EVENTS
+
+    def noting(make: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*args: Any, **named: Any) -> Any:
+            process = make(*args, **named)
+            process.command[2:3] = ["benchmarks.costs", "inside", process.command[2]]
+            return process
+
+        return made
 
     scratch = Path(tempfile.mkdtemp(prefix="cgpfl-costs-"))
+    os.environ[NOTES] = str(scratch / "notes.jsonl")
+    trial.superlink, trial.supernode = noting(trial.superlink), noting(trial.supernode)
     try:
         make_app(scratch / "app", nodes, 10**5, rounds)
-        found = measure(scratch / "app", rounds)
-        log = (scratch / "app" / ".flwr" / "trial" / "superlink.log").read_text(errors="replace")
+        used = nodes * measure(scratch / "app", rounds)["cpu_s"]
+        notes = [json.loads(line) for line in (scratch / "notes.jsonl").read_text().splitlines()]
+        told = [e["time"] for _, e in events(scratch / "run" / EVENTS) if e["kind"] == "progress"][: rounds + 1]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    asked = len(re.findall(r"POST /v1/(?:fleet|runtime)/", log)) / (rounds + 1)
-    without, with_ = requests(False), requests(True)
-    extra = max(0.0, with_ - without)
-    share = 100 * asked * extra / found["round_s"]
+    seconds = (told[-1] - told[0]) / rounds
     print(
-        json.dumps(
-            {"nodes": nodes, **found, "requests_a_round": asked, "without_ms": 1e3 * without, "with_ms": 1e3 * with_}
-        )
+        f"{nodes} nodes: a round {seconds:.2f} s, the mean of {rounds} after the first; nodes' processes {used:.2f} s"
     )
-    print(f"a round {found['round_s']:.1f} s, {asked:.0f} requests, {1e3 * extra:.2f} ms more for each: {share:.2f} %")
+    for program in ("superlink", "supernode"):
+        own = np.array([n[2:] for n in notes if n[1] == program and told[0] < n[0] <= told[-1]]).sum(0) / rounds
+        count, clock, processor = own
+        print(
+            f"{program}: {count:.0f} requests a round, its gate {1e3 * clock:.1f} ms by the clock, "
+            f"{100 * clock / seconds:.2f} %; {1e3 * processor:.1f} ms of processor, {100 * processor / seconds:.2f} % "
+            f"of the round, {100 * processor / used:.2f} % of what nodes' processes take",
+            flush=True,
+        )
+    without, with_ = requests(False), requests(True)
+    print(f"a node's request by itself: {1e3 * without:.2f} ms, with the gate {1e3 * with_:.2f} ms")
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["inside"]:
+        del sys.argv[1]
+        return inside(sys.argv.pop(1))
     parser = argparse.ArgumentParser(description="What safety costs.")
     parser.add_argument("what", choices=["run", "gate"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--nodes", type=int, default=2)
     asked = parser.parse_args()
-    run(asked.repeats) if asked.what == "run" else gate_of(asked.nodes)
+    return run(asked.repeats) if asked.what == "run" else gate_of(asked.nodes)
 
 
 if __name__ == "__main__":

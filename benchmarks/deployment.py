@@ -25,9 +25,9 @@ from cgpfl.deploy.agreement import Deployment
 from cgpfl.deploy.follow import events
 from cgpfl.deploy.layout import write_app, write_trial_data
 from cgpfl.deploy.processes import descendants
-from cgpfl.deploy.server import EVENTS
 from cgpfl.deploy.trial import trial
 from cgpfl.experiment.config import from_dict
+from cgpfl.experiment.events import EVENTS
 
 CLASSES, SAMPLES = 10, 8
 ECHO_SERVER = """
@@ -45,9 +45,9 @@ def main(grid, context):
     out.mkdir(parents=True, exist_ok=True)
     lock = (out / "server.lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)  # who follows sees by it that the server is there
-    def tell(**facts):
-        with (out / "server.jsonl").open("a") as file:
-            file.write(json.dumps({"time": time.time(), **facts}) + "\\n")
+    def tell(kind, **values):
+        with (out / "events.jsonl").open("a") as file:
+            file.write(json.dumps({"time": time.time(), "kind": kind, "values": values}) + "\\n")
     while len(list(grid.get_node_ids())) < NODES:
         time.sleep(0.1)
     for t in range(ROUNDS + 1):
@@ -59,8 +59,8 @@ def main(grid, context):
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
             waiting -= {r.metadata.reply_to_message_id for r in grid.pull_messages(list(waiting))}
-        tell(kind="progress", label="echo", round=t + 1, rounds=ROUNDS, answered=[], accuracy=None, seconds=0.0)
-    tell(kind="finished")
+        tell("progress", label="echo", round=t + 1, rounds=ROUNDS, answered=[], accuracy=None, seconds=0.0)
+    tell("finished")
 """
 ECHO_CLIENT = """
 import numpy as np

@@ -1,7 +1,8 @@
 """Deployments whose server, nodes, workers and SuperLink are killed, each started again as systemd would.
 
-A round goes on without a client that was killed in it, so the oracle is a loop over clients in which the same clients
-answer in the same rounds: nothing lost, nothing counted twice, every bit.
+A node that was killed is refused until its old heartbeat lapses, and is started again until it is let in. A round goes
+on without a client that was killed in it, so the oracle is a loop over clients in which the same clients answer in the
+same rounds: nothing lost, nothing counted twice, every bit.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +32,7 @@ from cgpfl.deploy.orphans import descendants
 from cgpfl.deploy.trial import Trial, trial
 from cgpfl.engine.flower.call import socket_of
 from cgpfl.engine.reference import simulate_loop
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, LostError
 from cgpfl.experiment.config import from_dict
 from cgpfl.experiment.events import EVENTS
 from cgpfl.files import load_arrays
@@ -39,6 +42,8 @@ CLIENTS, ROUNDS, KILLS = 2, 12, 6
 METHOD = {"name": "cgpfl", "contexts": 2}
 VICTIMS = ("server", "node", "worker", "SuperLink")
 PATIENCE = 240.0
+AGAIN = 5.0
+"""Seconds after which a node that ended is started again, as in the service that is written for it."""
 
 
 def make_app(folder: Path) -> Path:
@@ -65,7 +70,7 @@ class Federations:
         place = self.scratch / f"federation-{self.draw.randrange(10**9)}"
         app, out, seen = make_app(place / "app"), place / "run", list[Moment]()
         try:
-            with trial(app) as federation:
+            with trial(app) as federation, restarting(federation):
                 self._through(federation, out, kills, seen)
             found = differences(app, out)
         except (CgpflError, TimeoutError) as error:
@@ -116,6 +121,9 @@ class Federations:
         error = running.ended[0]
         if not isinstance(error, CgpflError):
             raise TimeoutError(f"not one line but {error!r}")
+        end = time.monotonic() + PATIENCE
+        while has_server(out) and time.monotonic() < end:  # one that is being ended, with its SuperLink
+            time.sleep(0.2)
 
     def _kill(self, federation: Trial, victim: str) -> bool:
         """SIGKILL, and what systemd does next; whether there was one to kill."""
@@ -124,9 +132,9 @@ class Federations:
             return True
         client = self.draw.randrange(CLIENTS)
         if victim == "node":
+            alive = federation.nodes[client].alive
             federation.nodes[client].kill(signal.SIGKILL)
-            federation.node(client)
-            return True
+            return alive
         if victim == "server":
             found = [p for p in descendants(federation.link.running.pid) if "serverapp" in _command(p)]
         else:
@@ -136,6 +144,31 @@ class Federations:
         for pid in found[:1]:
             os.kill(pid, signal.SIGKILL)
         return bool(found)
+
+
+@contextmanager
+def restarting(federation: Trial) -> Iterator[None]:
+    """Nodes are started again until the end of the block, and whoever follows the run looks at the SuperLink alone."""
+    stop = threading.Event()
+
+    def check() -> None:
+        if not federation.link.alive:
+            raise LostError(f"the SuperLink is gone: {federation.link.tail()}")
+
+    def watch() -> None:
+        while not stop.wait(AGAIN):
+            for client, node in list(federation.nodes.items()):
+                if not node.alive:
+                    federation.node(client)
+
+    federation.check = check  # type: ignore[method-assign]
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 class Running:

@@ -4,7 +4,9 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -61,3 +63,30 @@ def test_moments_are_of_all_kinds(tmp_path):
     assert min(changes) == 1
     assert 60 < max(changes) <= 70
     assert Moment().kind == "never"
+
+
+def test_nodes_are_started_again(monkeypatch):
+    """A node that comes back too soon is refused and ends: started once it stayed away; with both gone all ended."""
+    pytest.importorskip("flwr")
+    from benchmarks.crash import deployed
+    from cgpfl.errors import LostError
+
+    monkeypatch.setattr(deployed, "AGAIN", 0.01)
+    started, seen = [], threading.Event()
+
+    def node(client):
+        started.append(client)
+        federation.nodes[client] = SimpleNamespace(alive=len(started) >= 3)
+        if len(started) >= 3:
+            seen.set()
+
+    link = SimpleNamespace(alive=True, tail=lambda: "")
+    nodes = {0: SimpleNamespace(alive=True), 1: SimpleNamespace(alive=False)}
+    federation = SimpleNamespace(link=link, nodes=nodes, node=node)
+    with deployed.restarting(federation):
+        assert seen.wait(20)
+        federation.check()  # that every node is gone is not for the server's side to know
+        link.alive = False
+        with pytest.raises(LostError, match="SuperLink is gone"):
+            federation.check()
+    assert started == [1, 1, 1]

@@ -165,7 +165,8 @@ def test_clocks(capsys):
 
 
 def test_a_node_says_why_it_is_refused():
-    assert "does not know this node's key" in refusal(412, "")
+    assert "does not know this node's key" in refusal(412, "", "not a node of this federation, or at another time")
+    assert "still counts this node as connected" in refusal(412, "", '{"code": 2004, "detail": "Failed"}')
     assert "it is Mon, 01 Jan 2024 00:00:00 GMT there" in refusal(401, "Mon, 01 Jan 2024 00:00:00 GMT")
     assert refusal(500, "") == ""
 

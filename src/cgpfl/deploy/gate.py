@@ -29,8 +29,9 @@ LARGEST = 16 << 20
 """Bytes of a request of a node: Flower sends arrays in pieces of 5 MB."""
 PEOPLE = ("/proc/net/tcp", "/proc/net/tcp6")
 """Where Linux says whose connections are."""
-
-ESTABLISHED = "01"
+SOCK_DIAG, BY_FAMILY = 4, 20
+"""Of whom it can be asked for one (NETLINK_SOCK_DIAG), and how (SOCK_DIAG_BY_FAMILY)."""
+ESTABLISHED = 1
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -139,6 +140,36 @@ def is_ours(client: Any, server: Any) -> bool:
         wanted = f"{_hex(client)} {_hex(server)}"
     except OSError:  # no addresses
         return False
+    found = _user(client, server)
+    return found in (os.getuid(), 0) if found is not None else _is_listed(wanted)
+
+
+def _user(client: Any, server: Any) -> int | None:
+    """The user of an established connection, as the kernel says it of this one (sock_diag); None where it does not.
+
+    To look it up in :data:`PEOPLE` is to read all there are: 3.6 ms instead of 0.02, of each request.
+    """
+    family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
+    try:
+        hosts = b"".join(socket.inet_pton(family, host).ljust(16, b"\0") for host in (client[0], server[0]))
+        one = struct.pack("!HH", int(client[1]), int(server[1])) + hosts
+        asked = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, 1 << ESTABLISHED) + one + bytes(4) + b"\xff" * 8
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, SOCK_DIAG) as kernel:
+            kernel.settimeout(1)
+            kernel.connect((0, 0))  # from now on nobody else can answer
+            kernel.send(struct.pack("=IHHII", 16 + len(asked), BY_FAMILY, 1, 0, 0) + asked)
+            said = kernel.recv(4096)
+    except OSError:  # a system without it, or a service that may not ask
+        return None
+    if len(said) < 16 + 72 or struct.unpack_from("=H", said, 4)[0] != BY_FAMILY:  # an error, such as: there is none
+        return None
+    if said[17] != ESTABLISHED or said[20 : 20 + len(one)] != one:  # it has found who listens, or what was closed
+        return None
+    return int(struct.unpack_from("=I", said, 16 + 64)[0])
+
+
+def _is_listed(wanted: str) -> bool:
+    """Whether the kernel's list has such a connection, of this process's user or of root."""
     for file in PEOPLE:
         if not Path(file).exists():
             continue
@@ -146,7 +177,7 @@ def is_ours(client: Any, server: Any) -> bool:
             fields = line.split()
             if f"{fields[1]} {fields[2]}" == wanted:
                 # One that its user has closed is nobody's, which the system writes as 0: that is not root.
-                return fields[3] == ESTABLISHED and int(fields[7]) in (os.getuid(), 0)
+                return int(fields[3], 16) == ESTABLISHED and int(fields[7]) in (os.getuid(), 0)
     return False
 
 

@@ -15,6 +15,9 @@ from cgpfl.deploy import gate
 from cgpfl.deploy.gate import UNKNOWN
 from cgpfl.deploy.orphans import end_with_parent
 
+CONNECTED = 2004
+"""Flower's number of an error: a node that comes while it is counted as connected, since it was killed."""
+
 
 def guarded() -> None:
     """Put the gate in front of the node's own interface; an error where Flower is no longer what it was."""
@@ -45,21 +48,32 @@ def telling() -> None:
         try:
             return before(client, *arguments, **named)
         except httpx.HTTPStatusError as error:
-            if line := refusal(error.response.status_code, error.response.headers.get("date", "")):
+            said = error.response
+            if line := refusal(said.status_code, said.headers.get("date", ""), said.text):
                 print(f"cgpfl: {line}", file=sys.stderr, flush=True)
             raise
 
     flower._unary_unary = call
 
 
-def refusal(status: int, date: str) -> str:
+def refusal(status: int, date: str, text: str = "") -> str:
     """What a server's answer means for whoever runs this node; nothing where it is none of these."""
+    if status == UNKNOWN and _code(text) == CONNECTED:
+        return "the server still counts this node as connected; it is let in when that lapses, within a minute or two"
     if status == UNKNOWN:
         return "the server does not know this node's key; there: cgpfl deploy register"
     if status != 401:
         return ""
     here = datetime.datetime.now(datetime.UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
     return f"the server refused this node (401): it is {date or 'not said'} there, {here} here; clocks must agree"
+
+
+def _code(text: str) -> int | None:
+    """Flower's own number of an error, where its answer has one."""
+    from flwr.supercore.error import FlowerError
+
+    error = FlowerError.from_json(text)
+    return None if error is None else error.code
 
 
 def main() -> None:

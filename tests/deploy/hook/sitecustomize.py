@@ -1,8 +1,11 @@
 """Nodes that misbehave: put on a node's PYTHONPATH, with HOOK naming a folder of the test.
 
 A file ``CLIENT-ROUND`` there (round from 0) says what that client does when it trains in that round: ``nan`` uploads
-NaN; ``shape`` leaves out a row of an array; ``round`` says it was another round; ``hang`` writes ``CLIENT-ROUND.here``
-and waits until the file is gone.
+NaN; ``shape`` leaves out a row of an array; ``round`` says it was another round; ``boast`` that it has 2·10⁸ samples;
+``grown`` uploads a hundred times as much; ``hang`` writes ``CLIENT-ROUND.here`` and waits until the file is gone.
+
+With UNGUARDED the checks that attacks of ``test_liars.py`` meet are lifted, in every process: the SuperLink's gate, the
+server's reading of replies and its nonces, the signatures of orders.
 """
 
 import os
@@ -36,6 +39,10 @@ if os.environ.get("HOOK") and "cgpfl.engine.flower.worker" in sys.orig_argv:
             return replace(reply, upload={name: v[1:] for name, v in reply.upload.items()})
         if what == "round":
             return Another(reply)
+        if what.startswith("boast"):
+            reply = replace(reply, samples=2 * 10**8)
+        if what.endswith("grown"):
+            return replace(reply, upload={name: (v * 100).astype(v.dtype) for name, v in reply.upload.items()})
         if what == "hang":
             note.with_suffix(".here").touch()
             while note.exists():
@@ -43,3 +50,20 @@ if os.environ.get("HOOK") and "cgpfl.engine.flower.worker" in sys.orig_argv:
         return reply
 
     node.Node.work = work
+
+if os.environ.get("UNGUARDED"):
+    program = {Path(argument).name for argument in sys.orig_argv[:4]}
+    if "cgpfl.deploy.superlink" in program:
+        from cgpfl.deploy import gate
+
+        gate.install = lambda: None
+    if "flwr-serverapp" in program:
+        from cgpfl.engine.flower import link, pull
+
+        checked = link._answer
+        link._answer = lambda content, secret: checked(content, content.config_records["said"].get("nonce"))
+        link.pulled = lambda grid, asked, most, seconds: [pull._as_pulled(r) for r in grid.pull_messages(asked)]
+    if "flwr-clientapp" in program:
+        from cgpfl.deploy import apps
+
+        apps.server_of = lambda app: lambda *about: True

@@ -257,7 +257,7 @@ class CGPFLAuto(Method):
         }
 
     def gradients(self) -> float:
-        """R·(S + 1); E times that in each round of the warm-up."""
+        """R·(S + 1). What the warm-up takes more is not counted."""
         return self.local_rounds * (self.inner_steps + 1)
 
     def noisy_steps(self, rounds: int) -> tuple[Steps, ...]:

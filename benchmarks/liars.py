@@ -1,7 +1,7 @@
 """Honest clients' accuracy over the share of liars: each attack of the kit against each mean.
 
     python benchmarks/liars.py --methods fedavg,cgpfl-auto --out liars.csv
-    python benchmarks/liars.py --tune                      # the bound of mean = "auto", on other data
+    python benchmarks/liars.py --tune                      # what mean = "auto" has to set, on other data
     python benchmarks/liars.py --cost                      # what a round costs with each mean
     python benchmarks/liars.py --table liars.csv
 
@@ -11,6 +11,7 @@ Attacks and means are chosen inside one program, by number: compiling one for ea
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from cgpfl.attacks import ATTACKS, Lying
 from cgpfl.engine.drive import Drive
 from cgpfl.engine.simulation import Simulation
 from cgpfl.experiment.records import scores
-from cgpfl.hyperparameters import build
+from cgpfl.hyperparameters import build, component
 from cgpfl.models import as_model
 from cgpfl.rounds import MEANS, AutoMean, Robust
 
@@ -48,6 +49,8 @@ KIT: dict[str, Any] = {
 }
 RULES = ("median", "trimmed", "geometric-median", "krum", "centred-clipping", "auto")
 SHARES = (0.1, 0.2, 0.3, 0.4)
+TRIED = (*((3.0, against) for against in (0.0, 0.1, 0.2, 0.4, 1e9)), *((bound, 0.2) for bound in (1.0, 1.5, 2.0)))
+"""For ``auto``: its bound, and how far against the others one may be (1e9: it remembers nothing)."""
 
 
 @algorithm
@@ -87,12 +90,20 @@ class OneRule(Robust):
     """One of the robust means, by number."""
 
     name = "one-rule"
+    remembers = True
 
     index: float = hyper(0.0, "which")
-    bound: float = hyper(AutoMean().bound, "of auto")
+    auto: AutoMean = component(AutoMean(), "as it is now", MEANS)
+
+    def begin(self, clients: int) -> Any:
+        return self.auto.begin(clients)
+
+    def learned(self, *seen: Any) -> Any:
+        known, rule = self.auto.learned(*seen)
+        return known, dataclasses.replace(self, auto=rule)
 
     def group_means(self, stacked: Any, labels: Any, weights: Any, fallback: Any) -> Any:
-        rules = [AutoMean(bound=self.bound) if name == "auto" else MEANS[name] for name in RULES]
+        rules = [self.auto if name == "auto" else MEANS[name] for name in RULES]
         of = [lambda *args, r=rule: r.group_means(*args) for rule in rules]
         return jax.lax.switch(jnp.int32(self.index), of, stacked, labels, weights, fallback)
 
@@ -109,12 +120,11 @@ def measured(method: Any, data: Any, model: Any, seed: int, rounds: int) -> dict
     return found
 
 
-def attacked(inner: Any, mean: str, attack: str | None, share: float, bound: float | None = None) -> Any:
+def attacked(inner: Any, mean: str, attack: str | None, share: float, auto: AutoMean | None = None) -> Any:
     lies = OneOf(share=share if attack else 0.0, index=float(list(KIT).index(attack)) if attack else 0.0)
     if mean == "weighted":
         return Seamed(inner, attack=lies)
-    more = {} if bound is None else {"bound": bound}
-    return Seamed(inner, attack=lies, mean=OneRule(index=float(RULES.index(mean)), **more))
+    return Seamed(inner, attack=lies, mean=OneRule(index=float(RULES.index(mean)), auto=auto or AutoMean()))
 
 
 def run(args: argparse.Namespace) -> None:
@@ -142,27 +152,31 @@ def run(args: argparse.Namespace) -> None:
 
 
 def tune(args: argparse.Namespace) -> None:
-    """The bound, on other contexts, another split and another seed than what is reported."""
+    """What ``auto`` has to set, on other contexts, other splits, another set and other seeds than what is reported."""
     sets = {
         "labels": cgpfl.make_data("digits", "labels", clients=30, contexts=3, seed=11),
         "shift": cgpfl.make_data("digits", "shift", clients=30, contexts=3, seed=14),
         "iid": cgpfl.make_data("digits", "iid", clients=30, seed=12),
         "dirichlet": cgpfl.make_data("digits", "dirichlet", clients=30, alpha=0.5, seed=13),
+        "clothes": cgpfl.make_data("fashion-mnist", "rotation", clients=40, contexts=4, seed=16, share=0.04),
     }
     rows = []
     for called, data in sets.items():
         model = as_model("mlr", data.shape, data.classes)
         inner = get_method("fedavg", {})
         plain = measured(attacked(inner, "weighted", None, 0.0), data, model, 11, args.rounds)["accuracy"]
-        for bound in (1.0, 1.5, 2.0, 3.0):
+        for bound, against in TRIED:
             for attack, share in [(None, 0.0), *((a, 0.2) for a in KIT)]:
-                found = measured(attacked(inner, "auto", attack, share, bound), data, model, 11, args.rounds)
+                rule = AutoMean(bound=bound, against=against)
+                found = measured(attacked(inner, "auto", attack, share, rule), data, model, 11, args.rounds)
                 lost = plain - found["accuracy"]
-                rows.append({"data": called, "bound": bound, "attack": attack or "none", "lost": lost})
+                tried = {"data": called, "bound": bound, "against": against}
+                rows.append({**tried, "attack": attack or "none", "lost": lost})
         print(called, f"{plain:.1f}", flush=True)
     frame = pd.DataFrame(rows)
-    print(frame.pivot_table(index=["data", "attack"], columns="bound", values="lost").round(1).to_string())
-    print(frame[frame.attack != "none"].groupby(["data", "bound"]).lost.max().unstack().round(1).to_string())
+    each = ["bound", "against"]
+    print(frame.pivot_table(index=["data", "attack"], columns=each, values="lost").round(1).to_string())
+    print(frame[frame.attack != "none"].groupby(["data", *each]).lost.max().unstack(each).round(1).to_string())
 
 
 def cost(args: argparse.Namespace) -> None:

@@ -274,7 +274,7 @@ class AutoMean(Combined):
 
     bound: float = hyper(3.0, "spreads from the cohort's median up to which an upload counts in full", low=1)
     against: float = hyper(
-        0.2, "how far against the others, in agreements of the median client, one may be over the rounds", low=0
+        0.1, "how far against the others, in agreements of the median client, one may be over the rounds", low=0
     )
 
     def begin(self, clients: int) -> Array:
@@ -291,8 +291,10 @@ class AutoMean(Combined):
         own, voices = jnp.diagonal(products), present / copies(products, present)
         cosines = products / length[:, None] / length * (1.0 - jnp.eye(len(ids)))
 
-        fellows = noted(known[0], cosines**3 @ voices, voices, ids, here & same)
-        ahead, trust, also = known[1], self.standing(fellows, ids), self.standing(known[1], ids)
+        also = self.standing(known[1], ids)
+        counted = voices * self.standing(known[0], ids) * also  # who is known to be against the others, has no vote
+        fellows = noted(known[0], cosines**3 @ counted, counted, ids, here & same)
+        ahead, trust = known[1], self.standing(fellows, ids)
         for _ in range(2):  # the centre of those who are trusted, and who is trusted by it
             centre = self.among(products, present, trust * also)
             along = (products @ centre - centre * own) / jnp.maximum(1.0 - centre, 1e-6) / length

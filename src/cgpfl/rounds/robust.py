@@ -265,8 +265,9 @@ class AutoMean(Combined):
     same count once: honest clients never send the same.
 
     Who sends minus its own update is no farther away than others, in any one round. So it remembers two agreements of
-    each client over the rounds in which all were sent the same: with those it resembles or opposes the most (the mean
-    of cos³), and with the centre of the others who are trusted. Both in units of the median client's.
+    each client over the rounds in which all were sent the same model, and for them: with those it resembles or opposes
+    the most (the mean of cos³), and with the centre of the others who are trusted. Both in units of the median
+    client's.
     """
 
     name = "auto"
@@ -301,7 +302,7 @@ class AutoMean(Combined):
             counted = voices * trust * also
             ahead = noted(known[1], along / median_of(length, present), counted, ids, here & same)
             also = self.standing(ahead, ids)
-        rule = Knowing(cap=self.cap, bound=self.bound, against=self.against, trust=trust * jnp.where(same, also, 1.0))
+        rule = Knowing(cap=self.cap, bound=self.bound, against=self.against, trust=jnp.where(same, trust * also, 1.0))
         return jnp.stack([fellows, ahead]), rule
 
     def standing(self, known: Array, ids: Array) -> Array:

@@ -31,6 +31,7 @@ from cgpfl.engine.together import Run, simulate_together
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import from_dict
 from cgpfl.rounds import AutoMean, Bucketing, Median, TrimmedMean
+from cgpfl.tree import named, unnamed
 from helpers import points, quadratic
 
 KEY = jax.random.key(0)
@@ -108,13 +109,14 @@ def same(a, b):
     "method",
     [
         Seamed(FedAvg(local_rounds=2), attack=Noisy(share=0.3), mean=Bucketing(inner=Median())),
+        Seamed(FedAvg(local_rounds=2), attack=SignFlip(share=0.3, factor=1.0), mean=AutoMean()),
         pytest.param(
             Seamed(IFCA(contexts=2, local_rounds=2), attack=ALIE(share=0.3, z=1.0), mean=AutoMean()),
             marks=pytest.mark.slow,
         ),
         pytest.param(Seamed(FedAvg(local_rounds=2), attack=LabelFlip(share=0.3)), marks=pytest.mark.slow),
     ],
-    ids=["noise", "alie", "label-flip"],
+    ids=["noise", "remembered", "alie", "label-flip"],
 )
 def test_the_same_lies_in_every_engine(method):
     settings = {"rounds": 3, "seed": 3, "participation": 0.75, "eval_every": 3}
@@ -129,6 +131,22 @@ def test_the_same_lies_in_every_engine(method):
     _, (found, measured, _) = simulate_together(runs, MODEL, **settings)
     same(state.server, found.server)
     np.testing.assert_allclose(records["loss"], measured["loss"], rtol=1e-4)
+
+
+def test_what_a_mean_remembers_is_in_the_servers_state():
+    """It is saved with it, and a run that goes on from there ends with the same bits."""
+    near = points([[4.0, 4.0], [8.0, 4.0], [5.0, 3.0], [6.0, 5.0], [7.0, 6.0]])
+    method = Seamed(FedAvg(rate=0.2, local_rounds=1), attack=SignFlip(number=1, factor=1.0), mean=AutoMean())
+    simulation = Simulation(method, near, quadratic(near), rounds=6, eval_every=6)
+    whole, _, _ = simulation.advance(simulation.start(), 0, 6)
+    half, _, _ = simulation.advance(simulation.start(), 0, 3)
+    saved = unnamed(named(half), simulation.shapes())
+    resumed, _, _ = simulation.advance(saved, 3, 6)
+    for a, b in zip(jax.tree.leaves(whole.server), jax.tree.leaves(resumed.server), strict=True):
+        np.testing.assert_array_equal(a, b)
+    lies = np.asarray(whole.server.liars)
+    assert (np.asarray(whole.server.known)[:, 0, lies] < 0).all()
+    assert (np.asarray(whole.server.known)[:, 0, ~lies] > 0).all()
 
 
 def test_what_cannot_lie_is_refused_before_training():

@@ -1,5 +1,7 @@
 """Robust means: worked by hand, against NumPy and SciPy, against byzfl where it is there, and as groups."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +22,7 @@ from cgpfl.rounds import (
     TrimmedMean,
     WeightedMean,
 )
+from cgpfl.rounds.robust import noted
 
 RNG = np.random.default_rng(3)
 POINTS = RNG.normal(size=(10, 7)).astype(np.float32)
@@ -192,3 +195,113 @@ def test_auto_never_leaves_everybody_out():
     for n in (2, 3, 4):
         for _ in range(30):
             assert float(shares(jnp.asarray(RNG.standard_cauchy(size=(n, 2)), jnp.float32))) == pytest.approx(1)
+
+
+# What auto remembers
+
+ALL = jnp.arange(8)
+
+
+def learned(*rounds, rule=None, same=True, ids=ALL, clients=8, present=None):
+    """What auto knows after these rounds' updates ``[C, d]``, and the rule then."""
+    rule = rule or AutoMean()
+    known = rule.begin(clients)
+    for x in rounds:
+        x = jnp.asarray(x, jnp.float32)
+        here = jnp.ones(len(x)) if present is None else jnp.asarray(present, jnp.float32)
+        known, now = rule.learned(known, {"w": x}, jnp.bool_(same), ids[: len(x)], here)
+    return np.asarray(known), now
+
+
+def going(*along, aside=0.5):
+    """Updates that go so far along the first number, each aside in a number of its own."""
+    return np.concatenate([np.array(along)[:, None], aside * np.eye(len(along))], axis=1)
+
+
+def test_what_is_noted_by_hand():
+    start, here = jnp.zeros((2, 4)), jnp.ones(4, bool)
+    four, ones = jnp.arange(4), jnp.ones(4)
+    found = noted(start, jnp.array([0.5, 0.5, 0.5, -0.25]), ones, four, here.at[1].set(False))
+    np.testing.assert_allclose(found, [[0.5, 0, 0.5, -0.25], [0.5, 0, 0.5, 0.5]])
+    # median 1, median deviation 0.1: three standard errors of 0.14826 / 2 are 0.22
+    clear = 1 - 3 * 1.4826 * 0.1 / 2
+    spread = noted(start, jnp.array([0.9, 1.1, 1.1, 0.9]), ones, four, here)
+    np.testing.assert_allclose(spread, [clear * np.array([0.9, 1.1, 1.1, 0.9]), [clear] * 4], rtol=1e-5)
+    for rest in ([-0.5, -0.1, 0.1, 0.05], [-1.0, 1.0, 2.0, -1.5]):  # nobody goes along; nobody knows
+        np.testing.assert_array_equal(noted(start, jnp.array(rest), ones, four, here), start)
+
+
+def test_how_far_clients_are_trusted_by_hand():
+    known = jnp.array([[1.0, -0.2, -0.5, -3.0, 0.0], [2.0, 2.0, 2.0, 2.0, 0.0]])  # ratios 0.5, −0.1, −0.25, −1.5; none
+    found = AutoMean(against=0.1).standing(known, jnp.arange(5))
+    np.testing.assert_allclose(found, [1, 1, 0.5, 0, 1], atol=1e-6)
+    np.testing.assert_allclose(AutoMean(against=0.25).standing(known, jnp.array([2, 3])), [1, 0], atol=1e-6)
+
+
+def test_auto_remembers_who_was_against_the_others():
+    """In the second round nobody goes anywhere, and the last is as near to the middle as anybody."""
+    clear, rest = going(1, 1, 1, 1, 1, 1, 1, -1), going(0, 0, 0, 0, 0, 0, 0, 0)
+    _, fresh = learned(rest)
+    np.testing.assert_allclose(of(fresh, rest), rest.mean(axis=0), atol=1e-6)
+    known, rule = learned(clear, rest)
+    assert (known[:, 0, 7] < 0).all()
+    assert (known[:, 0, :7] > 0).all()
+    np.testing.assert_allclose(of(rule, rest), rest[:7].mean(axis=0), atol=1e-6)
+    _, never = learned(clear, rest, rule=AutoMean(against=1e9))
+    np.testing.assert_allclose(of(never, rest), rest.mean(axis=0), atol=1e-6)
+
+
+def test_memory_changes_nothing_where_nobody_is_against_the_others():
+    _, rule = learned(going(1, 0.9, 1.2, 1, 0.8, 1, 1.1, 0.7), going(1, 1, 1, 1, 1, 1, 1, 1))
+    np.testing.assert_array_equal(rule.trust, 1)
+    points, weights = going(1, 1, 1, 1, 1, 1, 1, 1), np.linspace(1, 1.2, 8)
+    rule = dataclasses.replace(rule, cap=2.0)
+    np.testing.assert_array_equal(of(rule, points, weights), of(AutoMean(cap=2.0), points, weights))
+    np.testing.assert_allclose(of(AutoMean(cap=2.0), points, weights), weights @ points / weights.sum(), atol=1e-6)
+
+
+def test_those_who_merely_differ_are_trusted():
+    """Two of eight go elsewhere, a little against the six; and once there is a liar among the six, not he."""
+    x = np.concatenate([going(1, 1, 1, 1, 1, 1, -0.05, -0.05), np.zeros((8, 1))], axis=1)
+    x[6:, -1] = 1.0
+    _, rule = learned(x, x, x)
+    np.testing.assert_array_equal(rule.trust, 1)
+    x[5] = -x[4]
+    _, rule = learned(x, x, x)
+    np.testing.assert_array_equal(rule.trust, [1, 1, 1, 1, 1, 0, 1, 1])
+
+
+def test_a_context_of_many_liars_does_not_turn_its_honest_clients_into_some():
+    """Two contexts a little against each other, and three liars of one: minus their own is a little with the other."""
+    rng = np.random.default_rng(0)
+    one, other = np.eye(12)[0], np.array([-0.3, 0.95] + [0.0] * 10)
+    x = np.stack([one] * 10 + [other] * 10) + 0.1 * rng.normal(size=(20, 12))
+    x[10:13] *= -1
+    _, rule = learned(x, x, x, ids=jnp.arange(20), clients=20)
+    np.testing.assert_array_equal(rule.trust, [1] * 10 + [0] * 3 + [1] * 7)
+
+
+def test_what_tells_nothing_is_not_remembered():
+    """Rounds in which not all were sent the same, clients who did not answer, uploads with a number that is none."""
+    x = going(1, 1, 1, 1, 1, 1, 1, -1)
+    known, rule = learned(x, same=False)
+    np.testing.assert_array_equal(known, 0)
+    known, _ = learned(x)
+    _, rule = AutoMean().learned(jnp.asarray(known), {"w": jnp.asarray(x)}, jnp.bool_(False), ALL, jnp.ones(8))
+    np.testing.assert_array_equal(rule.trust, 1)  # nor does it count there: contexts are a defence of their own
+    bad = x.copy()
+    bad[0], bad[1] = np.nan, 3e38
+    present = [1, 1, 0, 1, 1, 1, 1, 1]
+    bad[2] = 77.0
+    known, rule = learned(bad, present=present)
+    np.testing.assert_array_equal(known[:, :, :3], 0)
+    assert np.isfinite(known).all()
+    np.testing.assert_array_equal(rule.trust, [1, 1, 1, 1, 1, 1, 1, 0])
+
+
+def test_what_is_known_is_each_clients_own():
+    """Four of a federation of eight answered, in another order."""
+    known, _ = learned(going(1, 1, 1, -1), ids=jnp.array([6, 1, 4, 3]))
+    assert (known[:, 0, 3] < 0).all()
+    assert (known[:, 0, [6, 1, 4]] > 0).all()
+    np.testing.assert_array_equal(known[:, :, [0, 2, 5, 7]], 0)

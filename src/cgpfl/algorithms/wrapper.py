@@ -98,11 +98,14 @@ class Sent(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """The method's server, the losses ``[N]`` that its sampler was told and who lies ``[N]``, where that is needed."""
+    """The method's server and, where it is needed, the losses ``[N]`` that its sampler was told, who lies ``[N]``, and
+    what its mean remembers.
+    """
 
     server: Any
     losses: Any
     liars: Any = ()
+    known: Any = ()
 
 
 class Kept(NamedTuple):
@@ -127,7 +130,7 @@ class Seamed(Wrapper):
     @property
     def _hears(self) -> bool:
         """Whether the server knows more than the method's."""
-        return self.sampler.by_loss or self.attack.active
+        return self.sampler.by_loss or self.attack.active or self.mean.remembers
 
     @property
     def encoder(self) -> Encoder | None:
@@ -145,13 +148,13 @@ class Seamed(Wrapper):
             raise CgpflError(f"outgoing = {names}: one rule at most may encode, and it must be the last")
 
     def init_server(self, task: Task, key: Array) -> Any:
-        """The method's, losses that nobody has told yet, and who will lie."""
+        """The method's, losses that nobody has told yet, who will lie, and a mean that knows nobody."""
         server = self.method.init_server(task, key)
         if not self._hears:
             return server
         losses = jnp.full(task.clients, jnp.inf) if self.sampler.by_loss else ()
         liars = self.attack.liars(task.clients, jax.random.fold_in(key, LIES)) if self.attack.active else ()
-        return Heard(server, losses, liars)
+        return Heard(server, losses, liars, self.mean.begin(task.clients) if self.mean.remembers else ())
 
     @property
     def keeps(self) -> bool:
@@ -265,32 +268,43 @@ class Seamed(Wrapper):
             uploads = sent.upload
         if self.encoder is not None:
             uploads = jax.vmap(lambda i, one: self._decoded(own, i, one))(cohort.ids, sent)
-        uploads, cohort = self._heard(server, uploads, cohort, key)
+        cohort = cohort._replace(rule=self.mean.drawn(key))
+        uploads, cohort, known = self._heard(server, uploads, cohort, key)
         if is_private(self):  # how many samples a client has is not told
             cohort = cohort._replace(weights=ALIKE * (cohort.weights > 0).astype(cohort.weights.dtype))
-        new = self.method.aggregate(own, uploads, cohort._replace(rule=self.mean.drawn(key)), key)
+        new = self.method.aggregate(own, uploads, cohort, key)
         if not self._hears:
             return new
+        server = server._replace(server=new, known=known)
         if not self.sampler.by_loss:
-            return server._replace(server=new)
+            return server
         told = jnp.where(cohort.present > 0, sent.loss, server.losses[cohort.ids])
-        return server._replace(server=new, losses=server.losses.at[cohort.ids].set(told))
+        return server._replace(losses=server.losses.at[cohort.ids].set(told))
 
-    def _heard(self, server: Any, uploads: Any, cohort: Cohort, key: Array) -> tuple[Any, Cohort]:
-        """Uploads and counts as liars send them, and as a robust mean lets them in: no update too long."""
+    def _heard(self, server: Any, uploads: Any, cohort: Cohort, key: Array) -> tuple[Any, Cohort, Any]:
+        """Uploads and counts as liars send them, and as a robust mean lets them in: no update too long.
+
+        And what that mean knows then: it is in the cohort, with that.
+        """
         lied, bounds, own = self.attack.active, self.mean.robust, self.inner(server)
+        known = server.known if self._hears else ()
         if not jax.tree.leaves(uploads) or not (lied or (bounds and hasattr(self.method, "anchor"))):
-            return uploads, cohort
+            return uploads, cohort, known
         messages = jax.vmap(lambda i: self.method.send(own, i))(cohort.ids)
         if not lied and jax.eval_shape(jax.vmap(self.method.anchor), messages, uploads) is None:
-            return uploads, cohort  # no updates, and nothing that is averaged
+            return uploads, cohort, known  # no updates, and nothing that is averaged
         moving, anchors = jax.vmap(self._updates)(messages, uploads)
         updates = [v - a for v, a in zip(moving, anchors, strict=True)]
         if lied:
             updates, cohort = forged(self.attack, updates, cohort, server.liars, key)
         if bounds:
             updates, cohort = bounded(updates, cohort)
-        return jax.vmap(self._with)(messages, uploads, [a + d for a, d in zip(anchors, updates, strict=True)]), cohort
+        if self.mean.remembers:
+            same = jnp.stack([(a == a[:1]).all() for a in anchors]).all()
+            known, rule = cohort.rule.learned(known, updates, same, cohort.ids, cohort.present)
+            cohort = cohort._replace(rule=rule)
+        moved = [a + d for a, d in zip(anchors, updates, strict=True)]
+        return jax.vmap(self._with)(messages, uploads, moved), cohort, known
 
     def _decoded(self, server: Any, client_id: Array, sent: Sent) -> Any:
         """An upload, of what was sent."""

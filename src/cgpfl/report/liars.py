@@ -26,7 +26,9 @@ def draw_liars(found: pd.DataFrame, attack: str, folder: Path) -> list[Path]:
         ax.set_xlabel(f"liars, per cent ({attack})")
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(alpha=0.25)
-    axes[0].set_ylabel("honest clients' accuracy, per cent")
+    axes[0].set_ylabel("honest accuracy, per cent")
     handles, labels = axes[0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncol=min(len(means), 5), frameon=False, fontsize=8)
+    picture.legend(
+        handles, labels, loc="outside lower center", ncol=min(len(means), 3 * len(methods)), frameon=False, fontsize=8
+    )
     return save_picture(picture, folder, "liars")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +20,23 @@ class Mean:
     name = ""
     robust: ClassVar[bool] = False
     """Whether it is meant to stand liars: then updates are bounded before anything is made of them."""
+    remembers: ClassVar[bool] = False
+    """Whether it keeps something of each client from round to round, in the server's state: see ``learned``."""
 
     def drawn(self, key: Array) -> Mean:
         """The rule of one round, for those that draw something; ``key`` is of (seed, round)."""
         return self
+
+    def begin(self, clients: int) -> Any:
+        """What it knows of so many clients before the first round."""
+        raise TypeError(f"{type(self).__name__} defines no begin")
+
+    def learned(self, known: Any, updates: Tree, same: Array, ids: Array, present: Array) -> tuple[Any, Mean]:
+        """What it knows after a round's ``updates [C, ...]`` of clients ``ids [C]``, and the rule that knows it.
+
+        ``same``: whether all were sent the same model. ``present [C]``: 0.0 for who did not answer.
+        """
+        raise TypeError(f"{type(self).__name__} defines no learned")
 
     def mean(self, stacked: Tree, weights: Array, fallback: Tree) -> Tree:
         """Of ``stacked`` (leaves ``[C, ...]``) by ``weights [C]``; 0 = did not answer. All zero: ``fallback``."""

@@ -20,6 +20,7 @@ client has is what it says.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -247,6 +248,12 @@ def copies(products: Array, weights: Array) -> Array:
     return jnp.maximum(((apart < SAME * usual) * (weights > 0)).sum(axis=1), 1.0)
 
 
+FURTHER = 0.3
+"""Beyond ``against``, in agreements of the median client: where a client does not count at all."""
+CLEAR = 3.0
+"""Standard errors: how much the median agreement of a round must be for it to tell anything."""
+
+
 @algorithm
 class AutoMean(Combined):
     """The weighted mean of those who are not far from everybody else: the bound is the cohort's own.
@@ -256,15 +263,61 @@ class AutoMean(Combined):
     hundredth for the other) the worse of both is beyond the median. Up to ``bound`` an upload counts in full, from
     twice that not at all (Hampel's estimator). Then once more, around the mean that was found. Uploads that are the
     same count once: honest clients never send the same.
+
+    Who sends minus its own update is no farther away than others, in any one round. So it remembers two agreements of
+    each client over the rounds in which all were sent the same model, and for them: with those it resembles or opposes
+    the most (the mean of cos³), and with the centre of the others who are trusted. Both in units of the median
+    client's.
     """
 
     name = "auto"
+    remembers = True
 
     bound: float = hyper(3.0, "spreads from the cohort's median up to which an upload counts in full", low=1)
+    against: float = hyper(
+        0.1, "how far against the others, in agreements of the median client, one may be over the rounds", low=0
+    )
+
+    def begin(self, clients: int) -> Array:
+        """Sums ``[2, 2, N]``: of either agreement a client's own and the median one, over its rounds."""
+        return jnp.zeros((2, 2, clients))
+
+    def learned(self, known: Array, updates: Tree, same: Array, ids: Array, present: Array) -> tuple[Array, Mean]:
+        """The sums with a round's evidence, and the rule that knows whom they speak against."""
+        length = norms(updates)
+        here = (present > 0) & (length < FARTHEST)
+        updates = where(here, updates, jax.tree.map(jnp.zeros_like, updates))
+        length = jnp.where(here & (length > 0), length, 1.0)
+        products, present = gram(updates), here.astype(jnp.float32)
+        own, voices = jnp.diagonal(products), present / copies(products, present)
+        cosines = products / length[:, None] / length * (1.0 - jnp.eye(len(ids)))
+
+        also = self.standing(known[1], ids)
+        counted = voices * self.standing(known[0], ids) * also  # who is known to be against the others, has no vote
+        fellows = noted(known[0], cosines**3 @ counted, counted, ids, here & same)
+        ahead, trust = known[1], self.standing(fellows, ids)
+        for _ in range(2):  # the centre of those who are trusted, and who is trusted by it
+            centre = self.among(products, present, trust * also)
+            along = (products @ centre - centre * own) / jnp.maximum(1.0 - centre, 1e-6) / length
+            counted = voices * trust * also
+            ahead = noted(known[1], along / median_of(length, present), counted, ids, here & same)
+            also = self.standing(ahead, ids)
+        rule = Knowing(cap=self.cap, bound=self.bound, against=self.against, trust=jnp.where(same, trust * also, 1.0))
+        return jnp.stack([fellows, ahead]), rule
+
+    def standing(self, known: Array, ids: Array) -> Array:
+        """How far clients are trusted, 0 to 1 ``[C]``, by sums ``[2, N]`` of their own and the median agreement."""
+        own, usual = known[:, ids]
+        ratio = jnp.where(usual > 0, own / jnp.where(usual > 0, usual, 1.0), 1.0)
+        return jnp.clip(1.0 + (ratio + self.against) / FURTHER, 0.0, 1.0)
 
     def shares(self, products: Array, weights: Array) -> Array:
         """The weighted mean's, where nobody is beyond the bound."""
-        voices = 1.0 / copies(products, weights) * (weights > 0)
+        return self.among(products, weights, jnp.ones_like(weights))
+
+    def among(self, products: Array, weights: Array, trust: Array) -> Array:
+        """Each one's share ``[C]``, where some are trusted less: 0 to 1 ``[C]``."""
+        voices = trust / copies(products, weights) * (weights > 0)
         centre = weiszfeld(products, voices, 8)
         for _ in range(2):
             centre = normalised(weights * voices * self.trusted(products, voices, centre))
@@ -283,6 +336,29 @@ class AutoMean(Combined):
 
         beyond = jnp.maximum((far - usual) / spread(jnp.abs(far - usual), 0.1), aside / spread(aside, 0.01))
         return jnp.clip(2.0 - beyond / self.bound, 0.0, 1.0)
+
+
+@algorithm
+class Knowing(AutoMean):
+    """``auto`` in a round, with what it remembers of those who answered."""
+
+    trust: Any = dataclasses.field(default=1.0, metadata={"child": True})
+
+    def shares(self, products: Array, weights: Array) -> Array:
+        """Of those who are trusted."""
+        return self.among(products, weights, self.trust)
+
+
+def noted(known: Array, agrees: Array, voices: Array, ids: Array, here: Array) -> Array:
+    """A round's agreement ``[C]`` added to the sums ``[2, N]`` of those who are ``here``.
+
+    It counts by how clear it is that the median client agrees at all: where FedAvg has come to rest nobody does, and
+    who is against the others then, says nothing.
+    """
+    usual = median_of(agrees, voices)
+    error = 1.4826 * median_of(jnp.abs(agrees - usual), voices) / jnp.sqrt(jnp.maximum(voices.sum(), 1.0))
+    clear = jnp.where(usual > 0, jnp.clip(1.0 - CLEAR * error / jnp.maximum(usual, 1e-30), 0.0, 1.0), 0.0)
+    return known.at[:, ids].add(jnp.where(here, clear, 0.0) * jnp.stack([agrees, jnp.full_like(agrees, usual)]))
 
 
 _OURS = (Median, TrimmedMean, GeometricMedian, Krum, MultiKrum, CentredClipping, AutoMean)

@@ -9,9 +9,11 @@ import pytest
 from sklearn.cluster import KMeans as Oracle
 from sklearn.metrics import adjusted_rand_score
 
-from cgpfl.contexts import cross_fit, crossfit, placed
-from cgpfl.contexts.crossfit import Frame, chosen, gradients, gradual, products, rand_index, signal_and_noise
+from cgpfl.contexts import cross_fit, crossfit, placed, prediction
+from cgpfl.contexts.crossfit import rand_index
 from cgpfl.contexts.evidence import FLOOR
+from cgpfl.contexts.frames import Frame, signal_and_noise
+from cgpfl.contexts.prediction import chosen, gradients, gradual, products
 
 FOLDS, MOST, PLACES, P = 5, 6, 40, 30
 
@@ -415,11 +417,11 @@ def test_the_standard_error_by_hand():
     A client not heard is a 0 among four: the sum over three of four, and the folds' means are 3/4 of what they were.
     """
     values = jnp.asarray([[[0.0, 1.0, 2.0]], [[2.0, 3.0, 10.0]]])
-    np.testing.assert_allclose(crossfit._standard_error(values, jnp.ones(3)), [2.0], rtol=1e-6)
+    np.testing.assert_allclose(prediction.standard_error(values, jnp.ones(3)), [2.0], rtol=1e-6)
     level = jnp.asarray([[[1.0, 2.0, 6.0]], [[1.0, 2.0, 6.0]]])
-    np.testing.assert_allclose(crossfit._standard_error(level, jnp.ones(3)), [np.sqrt(7 / 3)], rtol=1e-6)
+    np.testing.assert_allclose(prediction.standard_error(level, jnp.ones(3)), [np.sqrt(7 / 3)], rtol=1e-6)
     more = jnp.concatenate([level, jnp.zeros((2, 1, 1))], axis=2)
-    one_away = crossfit._standard_error(more, jnp.asarray([1.0, 1, 1, 0]))
+    one_away = prediction.standard_error(more, jnp.asarray([1.0, 1, 1, 0]))
     np.testing.assert_allclose(one_away, [0.75 * np.sqrt(7 / 3)], rtol=1e-6)
 
 
@@ -514,7 +516,7 @@ def along_a_plane(seed, groups=0):
 def test_a_gradual_difference_is_no_context():
     for seed in range(3):
         fit, _ = found(along_a_plane(seed))
-        assert fit.personal[0] > crossfit.DIFFER
+        assert fit.personal[0] > prediction.DIFFER
         assert fit.k == 1
         fit, labels = found(along_a_plane(seed, groups=4))
         assert fit.k == 4
@@ -524,7 +526,7 @@ def test_a_gradual_difference_is_no_context():
 @pytest.mark.slow
 def test_a_gradual_difference_would_be_sliced(monkeypatch):
     """Slices predict better than one context, by more than two standard errors."""
-    monkeypatch.setattr(crossfit, "WORTH", -1.0)
+    monkeypatch.setattr(prediction, "WORTH", -1.0)
     program.clear_cache()
     assert all(found(along_a_plane(seed))[0].k > 1 for seed in range(3))
     program.clear_cache()

@@ -299,6 +299,13 @@ def test_what_tells_nothing_is_not_remembered():
     np.testing.assert_array_equal(rule.trust, [1, 1, 1, 1, 1, 1, 1, 0])
 
 
+def test_a_round_that_nobody_answered_is_forgotten():
+    known, rule = learned(going(1, 1, 1, 1, 1, 1, 1, -1))
+    after, rule = AutoMean().learned(jnp.asarray(known), {"w": jnp.ones((8, 9))}, jnp.bool_(True), ALL, jnp.zeros(8))
+    np.testing.assert_array_equal(after, known)
+    assert np.isfinite(rule.trust).all()
+
+
 def test_what_is_known_is_each_clients_own():
     """Four of a federation of eight answered, in another order."""
     known, _ = learned(going(1, 1, 1, -1), ids=jnp.array([6, 1, 4, 3]))

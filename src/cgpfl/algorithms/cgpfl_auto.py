@@ -257,7 +257,7 @@ class CGPFLAuto(Method):
         }
 
     def gradients(self) -> float:
-        """R·(S + 1). What the warm-up takes more is not counted."""
+        """R·(S + 1), of rounds of the warm-up, too, though those take E times that."""
         return self.local_rounds * (self.inner_steps + 1)
 
     def noisy_steps(self, rounds: int) -> tuple[Steps, ...]:

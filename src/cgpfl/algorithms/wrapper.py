@@ -288,7 +288,8 @@ class Seamed(Wrapper):
         """
         lied, bounds, own = self.attack.active, self.mean.robust, self.inner(server)
         known = server.known if self._hears else ()
-        if not jax.tree.leaves(uploads) or not (lied or (bounds and hasattr(self.method, "anchor"))):
+        looks = (bounds or self.mean.remembers) and hasattr(self.method, "anchor")
+        if not jax.tree.leaves(uploads) or not (lied or looks):
             return uploads, cohort, known
         messages = jax.vmap(lambda i: self.method.send(own, i))(cohort.ids)
         if not lied and jax.eval_shape(jax.vmap(self.method.anchor), messages, uploads) is None:

@@ -128,7 +128,7 @@ def chosen(errors: Array, others: Array, personal: Array, heard: Array, real: Ar
     k = jnp.argmin(jax.lax.map(beaten, ks) | ~real)
     # One context for clients that differ, and nothing in common: is that everybody alone, or are there contexts after
     # all, by less than a standard error? They are if they say something, and predict better than clients themselves.
-    silent, best = others[k] < ALONE, jnp.argmin(jnp.where(real, each.mean(axis=(0, 2)), jnp.inf))
+    silent, best = others[k] < ALONE, jnp.argmin(each.mean(axis=(0, 2)))
     gain = errors[:, -1:] - each[:, best][:, None]
     after_all = (gain.mean() > needed[best] * standard_error(gain, heard)[0]) & (others[best] >= ALONE)
     return jnp.where(silent & after_all, best, k) + 1, silent & ~after_all

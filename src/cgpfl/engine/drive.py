@@ -267,7 +267,7 @@ class Drive:
 
 @contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C or SIGTERM as a question asked between blocks; a second one stops at once."""
+    """Ctrl-C or SIGTERM as a question asked between blocks; a second one stops at once (or when a compilation ends)."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked.is_set

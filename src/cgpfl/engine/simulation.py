@@ -109,19 +109,14 @@ class Simulation:
         state = begin.eval_shape(*parts, *of)
         schedule = tuple(np.int32(0) for _ in range(4))
         args = (*parts, state, schedule, self.dropout)
-        program = self._kept(args)
-        return advance.lower(*args, self.static).compile() if program is None else program.program
+        self._program = self._kept(args)
+        return advance.lower(*args, self.static).compile() if self._program is None else self._program.program
 
     def prepare(self) -> None:
         """Have all ready that the first block of rounds needs (in another thread, say)."""
         self.traffic()
-        if self.static.mesh is not None:
-            return
-        state, schedule = self.start(), tuple(np.int32(0) for _ in range(4))
-        args = (self.method, self.task, self.arrays, self.keys, state, schedule, self.dropout)
-        self._program = self._kept(args)
-        if self._program is None:
-            advance.lower(*args, self.static).compile()
+        if self.static.mesh is None:
+            self.compile()
 
     def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:
         """Run rounds ``start``..``stop`` (counted from 0, stop exclusive; ``state`` is used up).

@@ -19,7 +19,7 @@ from cgpfl.engine.kept import keeps_programs
 from cgpfl.engine.simulation import Simulation
 
 MOST_SAMPLES = 1 << 26
-"""Bytes of samples up to which engines are made ahead: each of them may hold a copy."""
+"""Bytes of samples of all engines up to which they are made ahead: each of them may hold a copy."""
 
 HEAD_START = 1.0
 """Seconds that the first engine has for itself: its first round is what is waited for."""
@@ -35,7 +35,8 @@ def ahead(makers: Sequence[Make | None], samples: int) -> Iterator[Callable[[int
     """
     engines: dict[int, Future[Any]] = {i: Future() for i, make in enumerate(makers) if make is not None}
     waiting, lock = list(engines), threading.Lock()
-    if len(waiting) < 2 or not keeps_programs() or jax.default_backend() != "cpu" or samples > MOST_SAMPLES:
+    large = samples * len(waiting) > MOST_SAMPLES
+    if len(waiting) < 2 or large or not keeps_programs() or jax.default_backend() != "cpu":
         yield lambda i: None
         return
 
@@ -49,7 +50,7 @@ def ahead(makers: Sequence[Make | None], samples: int) -> Iterator[Callable[[int
             engines[i].set_result(_ready(makers[i]))
 
     def engine(i: int) -> Any:
-        if i != first:
+        if i != first and makers[i] is not None:
             others.set()
         with lock:
             if i in waiting:
@@ -83,5 +84,5 @@ def _ready(make: Make | None) -> Any:
         if isinstance(engine, Simulation):
             engine.prepare()
         return engine
-    except Exception:
+    except BaseException:  # who waits for it must be answered, whatever it was
         return None

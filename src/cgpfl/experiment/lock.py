@@ -70,11 +70,11 @@ def take(folder: Path) -> int:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove files that were never finished; in the folder itself a report may be about to be, for a while."""
+    """Remove files that were never finished; in the folder itself a report, in figures pictures may be about to be."""
     for part in folder.rglob("*.part"):
         with contextlib.suppress(OSError):
             if not UNFINISHED.fullmatch(part.name) or (
-                part.parent == folder and time.time() - part.lstat().st_mtime < RECENT
+                part.parent in (folder, folder / "figures") and time.time() - part.lstat().st_mtime < RECENT
             ):
                 continue
             if part.is_dir() and not part.is_symlink():

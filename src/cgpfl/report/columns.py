@@ -99,9 +99,10 @@ def ranked(methods: Mapping[str, dict[str, Any]]) -> list[str]:
 
 METHOD = Column("method", lambda e: e.label)
 MEAN, WORST = "over clients, each counting alike", "mean over the worst tenth of the clients"
-ONCE = "what is done once, at a method's start, is not counted"
-GRADIENTS = f"of minibatches, computed by all clients together; {ONCE}"
-MEGABYTES = f"megabytes sent and received by all clients; {ONCE}"
+GRADIENTS = (
+    "of minibatches, computed by all clients together; rounds of cgpfl-auto's warm-up, which take more, count as others"
+)
+MEGABYTES = "megabytes sent and received by all clients; what is done once, at a method's start, is not counted"
 RUN = (
     METHOD,
     Column(

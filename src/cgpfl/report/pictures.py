@@ -114,7 +114,7 @@ class Painters:
         """Start them, once: later than what is waited for first."""
         if self._children:
             return
-        command = [sys.executable, "-c", "from cgpfl.report.figures import paint; paint()"]
+        command = [sys.executable, "-P", "-c", "from cgpfl.report.figures import paint; paint()"]
         quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         with suppress(OSError):
             for i in range(self._count):

@@ -300,7 +300,7 @@ class AutoMean(Combined):
             centre = self.among(products, present, trust * also)
             along = (products @ centre - centre * own) / jnp.maximum(1.0 - centre, 1e-6) / length
             counted = voices * trust * also
-            ahead = noted(known[1], along / median_of(length, present), counted, ids, here & same)
+            ahead = noted(known[1], along / jnp.maximum(median_of(length, present), 1e-30), counted, ids, here & same)
             also = self.standing(ahead, ids)
         rule = Knowing(cap=self.cap, bound=self.bound, against=self.against, trust=jnp.where(same, trust * also, 1.0))
         return jnp.stack([fellows, ahead]), rule
@@ -358,7 +358,7 @@ def noted(known: Array, agrees: Array, voices: Array, ids: Array, here: Array) -
     usual = median_of(agrees, voices)
     error = 1.4826 * median_of(jnp.abs(agrees - usual), voices) / jnp.sqrt(jnp.maximum(voices.sum(), 1.0))
     clear = jnp.where(usual > 0, jnp.clip(1.0 - CLEAR * error / jnp.maximum(usual, 1e-30), 0.0, 1.0), 0.0)
-    return known.at[:, ids].add(jnp.where(here, clear, 0.0) * jnp.stack([agrees, jnp.full_like(agrees, usual)]))
+    return known.at[:, ids].add(jnp.where(here, clear * jnp.stack([agrees, jnp.full_like(agrees, usual)]), 0.0))
 
 
 _OURS = (Median, TrimmedMean, GeometricMedian, Krum, MultiKrum, CentredClipping, AutoMean)

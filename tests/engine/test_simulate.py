@@ -143,7 +143,7 @@ def test_evaluation_is_what_numpy_says():
 def test_declared_gradients_are_those_computed(name, monkeypatch):
     """One client's round, step by step; a vmap over shares λ counts once, so those methods try one λ here."""
     wanted = {"local_rounds": 3, "inner_steps": 2, "digest_steps": 4, "start_steps": 0, "grid": 1, "seed_steps": 3}
-    wanted |= {"warmup": 1, "coin": 0.25}
+    wanted |= {"warmup": 1, "coin": 0.25, "effort": 1}  # rounds of a warm-up count as others
     method = copy.copy(METHODS[name])
     there = {f.name for f in dataclasses.fields(method)}
     for field in there & set(wanted):  # some are less than a user may choose

@@ -2,10 +2,11 @@
 
     python -m benchmarks.costs run [--repeats 3]       the default run, with a folder
     python -m benchmarks.costs gate [--nodes 2]        a deployment of FedAvg with 10⁵ parameters
+    python -m benchmarks.costs rounds [--nodes 2]      its rounds with and without the gate, by turns
 
-Both count the time spent in the parts themselves, so that what else a machine does meets parts and whole alike: the
-gates of the SuperLink and of every node note each request, and a round's are summed. ``gate`` also times requests to
-Flower's own application with and without the gate.
+The first two count the time spent in the parts themselves, so that what else a machine does meets parts and whole
+alike: the gates of the SuperLink and of every node note each request, and a round's are summed. ``gate`` also times
+requests to Flower's own application with and without the gate.
 """
 
 from __future__ import annotations
@@ -133,10 +134,14 @@ def requests(with_gate: bool, count: int = 400, size: int = 50_000) -> float:
     return float(np.median(took))
 
 
-def inside(program: str) -> None:
+def inside(program: str) -> object:
     """Be ``program``, whose gate notes of each request its own seconds, by the clock and on the processor."""
     from cgpfl.deploy import gate
 
+    if not os.environ[NOTES]:  # the other side: no gate
+        gate.install = lambda: None
+        gate.Gate = Open  # type: ignore[assignment,misc]
+        return runpy.run_module(program, run_name="__main__")
     file = os.open(os.environ[NOTES], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     true, refused, ours = gate.Gate, gate._refused, gate.is_ours
 
@@ -193,7 +198,17 @@ def inside(program: str) -> None:
 
     gate.Gate, gate._refused, gate.is_ours = Noting, worked(refused), worked(ours)  # type: ignore[misc]
     gate.only_answers, gate.own_task = own_part(gate.only_answers), own_part(gate.own_task)
-    runpy.run_module(program, run_name="__main__")
+    return runpy.run_module(program, run_name="__main__")
+
+
+class Open:
+    """A gate that lets everybody through."""
+
+    def __init__(self, app: Callable[..., Any]) -> None:
+        self.app = app
+
+    async def __call__(self, *about: Any) -> None:
+        await self.app(*about)
 
 
 def clocks() -> np.ndarray:
@@ -201,11 +216,9 @@ def clocks() -> np.ndarray:
     return np.array([time.perf_counter(), time.thread_time()])
 
 
-def gate_of(nodes: int, rounds: int = 6) -> None:
-    from benchmarks.deployment import make_app, measure
+def through_here() -> None:
+    """SuperLink and SuperNodes are started by :func:`inside`."""
     from cgpfl.deploy import trial
-    from cgpfl.deploy.follow import events
-    from cgpfl.experiment.events import EVENTS
 
     def noting(make: Callable[..., Any]) -> Callable[..., Any]:
         def made(*args: Any, **named: Any) -> Any:
@@ -215,9 +228,38 @@ def gate_of(nodes: int, rounds: int = 6) -> None:
 
         return made
 
+    trial.superlink, trial.supernode = noting(trial.superlink), noting(trial.supernode)
+
+
+def rounds_of(nodes: int, repeats: int, rounds: int = 6) -> None:
+    from benchmarks.deployment import make_app, measure
+
+    through_here()
+    found: dict[str, list[float]] = {"with": [], "without": []}
+    for _ in range(repeats):
+        for kind, each in found.items():
+            with tempfile.TemporaryDirectory(prefix="cgpfl-costs-") as scratch:
+                os.environ[NOTES] = f"{scratch}/notes.jsonl" if kind == "with" else ""
+                make_app(Path(scratch) / "app", nodes, 10**5, rounds)
+                each.append(measure(Path(scratch) / "app", rounds)["round_s"])
+            print(f"{kind} the gate: a round {each[-1]:.2f} s", flush=True)
+    shares = [100 * (a / b - 1) for a, b in zip(found["with"], found["without"], strict=True)]
+    middle = {kind: np.median(each) for kind, each in found.items()}
+    print(
+        f"{nodes} nodes, {repeats} turns: {middle['with']:.2f} s with, {middle['without']:.2f} s without, "
+        f"{100 * (middle['with'] / middle['without'] - 1):+.1f} %; of pairs "
+        + ", ".join(f"{share:+.1f}" for share in shares)
+    )
+
+
+def gate_of(nodes: int, rounds: int = 6) -> None:
+    from benchmarks.deployment import make_app, measure
+    from cgpfl.deploy.follow import events
+    from cgpfl.experiment.events import EVENTS
+
+    through_here()
     scratch = Path(tempfile.mkdtemp(prefix="cgpfl-costs-"))
     os.environ[NOTES] = str(scratch / "notes.jsonl")
-    trial.superlink, trial.supernode = noting(trial.superlink), noting(trial.supernode)
     try:
         make_app(scratch / "app", nodes, 10**5, rounds)
         used = nodes * measure(scratch / "app", rounds)["cpu_s"]
@@ -245,13 +287,19 @@ def gate_of(nodes: int, rounds: int = 6) -> None:
 def main() -> None:
     if sys.argv[1:2] == ["inside"]:
         del sys.argv[1]
-        return inside(sys.argv.pop(1))
+        inside(sys.argv.pop(1))
+        return
     parser = argparse.ArgumentParser(description="What safety costs.")
-    parser.add_argument("what", choices=["run", "gate"])
+    parser.add_argument("what", choices=["run", "gate", "rounds"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--nodes", type=int, default=2)
     asked = parser.parse_args()
-    return run(asked.repeats) if asked.what == "run" else gate_of(asked.nodes)
+    if asked.what == "run":
+        run(asked.repeats)
+    elif asked.what == "gate":
+        gate_of(asked.nodes)
+    else:
+        rounds_of(asked.nodes, asked.repeats)
 
 
 if __name__ == "__main__":

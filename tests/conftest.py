@@ -1,3 +1,4 @@
+import functools
 import gc
 import os
 import shutil
@@ -12,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # theirs wait by spinning, beside another worker
 
 import jax
+from jax._src.interpreters import mlir
 from jax.experimental.compilation_cache import compilation_cache
 
 from cgpfl.data import make_data
@@ -32,6 +34,7 @@ if CACHE is not None:
         os.environ[name.upper()] = str(value)
 
 jax.config.update("jax_traceback_in_locations_limit", 0)  # of each operation, into programs that nobody reads
+mlir.make_ir_context = functools.cache(mlir.make_ir_context)  # else a new one for each program: a quarter of a small one
 gc.set_threshold(100_000, 50, 50)  # tracing makes many objects, of which few are garbage
 
 jax.config.update("jax_num_cpu_devices", 3)  # what is not asked to use several uses the first

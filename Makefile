@@ -9,7 +9,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
-TESTS := $(VENV)/.installed-for-tests
+MORE := $(VENV)/.installed-for-tests
+TESTS := $(DONE) $(MORE)
 TRACKERS := tensorboard==2.21.0 wandb==0.31.0 mlflow-skinny==3.17.2 sqlalchemy==2.1.8 alembic==1.20.1
 MODULES := torch==2.13.0 equinox==0.13.8
 ACCOUNTS := dp-accounting==0.6.0
@@ -19,17 +20,20 @@ ACCOUNTS := dp-accounting==0.6.0
 
 setup: $(DONE)
 
-$(DONE): requirements.txt pyproject.toml
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "cgpfl needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
+
+$(DONE): requirements.txt pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(DONE)
 
-$(TESTS): $(DONE) requirements-test.txt
+# Beside the others, not after them: the two files have no package in common.
+$(MORE): requirements-test.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-test.txt
-	@touch $(TESTS)
+	@touch $(MORE)
 
 run: setup
 	$(BIN)/cgpfl run
@@ -55,7 +59,7 @@ browser: $(TESTS)
 export DURATIONS
 QUICKLY := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
-test: $(TESTS)
+test:
 	@$(MAKE) --no-print-directory -j 3 browser lint types
 	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long"
 

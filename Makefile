@@ -55,16 +55,17 @@ browser: $(TESTS)
 
 # Nearly all of a test's time is compilation: programs here are compiled quickly, not for speed.
 # What is skipped here runs elsewhere: trackers in test-track, PyTorch and equinox in test-torch.
+# A worker takes over half of what another has still to do, when it has nothing left: none waits for a long file.
 # DURATIONS=1 lists the files and the tests that took most processor time.
 export DURATIONS
 QUICKLY := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
 test:
 	@$(MAKE) --no-print-directory -j 3 browser lint types
-	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long"
+	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not long"
 
 test-slow: $(TESTS)
-	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 # Every block of the documentation's pages, the notebooks, all of the paper, and every method where others try one of a kind.
 test-long: $(TESTS)

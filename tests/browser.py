@@ -64,13 +64,28 @@ def until(page, condition: str, seconds: float = 20.0) -> None:
         page.wait_for_timeout(50)
 
 
-def keep(page, name: str) -> None:
-    """A screenshot of the whole page, where they are kept."""
+def shot(page, name: str) -> None:
+    """A screenshot of the whole page, where they are kept. A Chromium may refuse one while the machine is busy."""
+    from playwright.sync_api import Error
+
     if SHOTS:
         Path(SHOTS).mkdir(parents=True, exist_ok=True)
+        for left in (2, 1, 0):
+            try:
+                page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
+                return
+            except Error:
+                if not left:
+                    raise
+                page.wait_for_timeout(500)
+
+
+def keep(page, name: str) -> None:
+    """The same of a page whose charts have first to be drawn for it."""
+    if SHOTS:
         page.evaluate("refresh(true)")
         page.wait_for_timeout(300)
-        page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
+        shot(page, name)
 
 
 def driver() -> tuple[str, str]:

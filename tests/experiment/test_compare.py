@@ -151,12 +151,14 @@ def test_what_is_finished_is_kept(compared):
     before = compared.table.drop(columns="seconds")
     kept = (compared.folder / "methods" / "local.safetensors").read_bytes()
     (compared.folder / "methods" / "ditto.safetensors").unlink()
+    (unfinished := compared.folder / "methods" / "local.part" / "00000-2").mkdir(parents=True)  # killed just before
     told = []
     again = resume_comparison(compared.folder, told.append)
     assert {p.label for p in told} == {"ditto"}
     assert again.table.drop(columns="seconds").equals(before)
     assert again.notes == compared.notes
     assert (compared.folder / "methods" / "local.safetensors").read_bytes() == kept
+    assert not unfinished.parent.exists()
 
 
 def test_candidates_are_as_many_for_every_method_and_in_range():

@@ -216,6 +216,8 @@ class _Comparison:
         about = opening(path.resolve().name, experiment, problem.data, problem.model, problem.config)
         parts = {label: file.with_suffix(".part") for label, file in files.items()}
         makers = [partial(batch.first, parts[label]) for label, batch in batches.items()]
+        for label in files.keys() - batches.keys():
+            shutil.rmtree(parts[label], ignore_errors=True)  # killed when its file was there and these were still
         size = sum({id(d.x): d.x.nbytes for d in problem.federations.values()}.values())
         with (
             told(everyone, about) as listening,

@@ -109,7 +109,10 @@ def same(a, b):
     "method",
     [
         Seamed(FedAvg(local_rounds=2), attack=Noisy(share=0.3), mean=Bucketing(inner=Median())),
-        Seamed(FedAvg(local_rounds=2), attack=SignFlip(share=0.3, factor=1.0), mean=AutoMean()),
+        pytest.param(
+            Seamed(FedAvg(local_rounds=2), attack=SignFlip(share=0.3, factor=1.0), mean=AutoMean()),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             Seamed(IFCA(contexts=2, local_rounds=2), attack=ALIE(share=0.3, z=1.0), mean=AutoMean()),
             marks=pytest.mark.slow,

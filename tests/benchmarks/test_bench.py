@@ -47,7 +47,7 @@ def test_end_to_end(quick_rates):
 
 def test_without_pytorch(quick_rates, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    found = run(Grid(("pfedme",), ("mlr",), (4,), rounds=1, repeats=1, samples=160, sweep=False))
+    found = run(Grid(("fedavg",), ("mlr",), (4,), rounds=1, repeats=1, samples=160, sweep=False))
     assert found.rows[0].rivals == {}
     assert found.rows[0].difference < TOLERANCE
     assert "pip install torch" in found.notes[0]

@@ -57,7 +57,9 @@ browser: $(TESTS)
 # What is skipped here runs elsewhere: trackers in test-track, PyTorch and equinox in test-torch.
 # A worker takes over half of what another has still to do, when it has nothing left: none waits for a long file.
 # DURATIONS=1 lists the files and the tests that took most processor time.
+# Python keeps what it compiled, whatever the environment says: tests begin some hundred processes.
 export DURATIONS
+unexport PYTHONDONTWRITEBYTECODE
 QUICKLY := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
 test:

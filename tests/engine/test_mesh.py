@@ -41,9 +41,15 @@ def same(one, other):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow  # pfedme's runs are compared in test_a_state_is_saved_without_copies_and_placed_again
-@pytest.mark.parametrize("devices", [2, 3])
-@pytest.mark.parametrize("method", ["cgpfl", "ifca", "cgpfl-heur", "l2sgd"])
+# Nobody has a copy on two devices: one method's test. pfedme: test_a_state_is_saved_without_copies_and_placed_again.
+@pytest.mark.parametrize(
+    ("method", "devices"),
+    [
+        pytest.param(method, devices, marks=pytest.mark.slow if devices == 3 or method == "cgpfl" else pytest.mark.long)
+        for method in ("cgpfl", "ifca", "cgpfl-heur", "l2sgd")
+        for devices in (2, 3)
+    ],
+)
 def test_a_run_on_several_devices_is_the_run_on_one(digits, mlr, method, devices):
     """Eight clients on three devices: nine places, one of them a copy that must not count."""
     method = get_method(method)

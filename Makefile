@@ -55,7 +55,7 @@ browser: $(TESTS)
 
 # Nearly all of a test's time is compilation: programs here are compiled quickly, not for speed.
 # What is skipped here runs elsewhere: trackers in test-track, PyTorch and equinox in test-torch.
-# A worker takes over half of what another has still to do, when it has nothing left: none waits for a long file.
+# A file's tests are one worker's, and the longest files come first (tests/conftest.py): none waits for them at the end.
 # DURATIONS=1 lists the files and the tests that took most processor time.
 # Python keeps what it compiled, whatever the environment says: tests begin some hundred processes.
 export DURATIONS
@@ -64,10 +64,10 @@ QUICKLY := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=fals
 
 test:
 	@$(MAKE) --no-print-directory -j 3 browser lint types
-	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not long"
+	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not long"
 
 test-slow: $(TESTS)
-	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow
 
 # Every block of the documentation's pages, the notebooks, all of the paper, and every method where others try one of a kind.
 test-long: $(TESTS)

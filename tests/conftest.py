@@ -34,7 +34,8 @@ if CACHE is not None:
         os.environ[name.upper()] = str(value)
 
 jax.config.update("jax_traceback_in_locations_limit", 0)  # of each operation, into programs that nobody reads
-mlir.make_ir_context = functools.cache(mlir.make_ir_context)  # made anew, it is a quarter of a small program's time
+# One for all: JAX makes, and keeps, one for each program, a quarter of a small one's time and more than a megabyte.
+mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 gc.set_threshold(100_000, 50, 50)  # tracing makes many objects, of which few are garbage
 
 jax.config.update("jax_num_cpu_devices", 3)  # what is not asked to use several uses the first

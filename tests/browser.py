@@ -14,6 +14,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 PACKAGE = "@sparticuz/chromium@153.0.0"
@@ -65,12 +66,28 @@ def until(page, condition: str, seconds: float = 20.0) -> None:
 
 
 def keep(page, name: str) -> None:
-    """A screenshot of the whole page, where they are kept."""
+    """A screenshot of a whole page that is read on, where they are kept."""
     if SHOTS:
-        Path(SHOTS).mkdir(parents=True, exist_ok=True)
         page.evaluate("refresh(true)")
         page.wait_for_timeout(300)
-        page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
+        picture(page, name)
+
+
+def picture(page, name: str) -> None:
+    """A screenshot of the whole page, where they are kept, to be looked at. A busy Chromium may refuse one."""
+    from playwright.sync_api import Error
+
+    refused = ""
+    for _ in range(3 if SHOTS else 0):
+        Path(SHOTS).mkdir(parents=True, exist_ok=True)
+        try:
+            page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
+            return
+        except Error as error:
+            refused = str(error).splitlines()[0]
+            page.wait_for_timeout(1000)
+    if refused:
+        warnings.warn(f"no picture of {name}: {refused}", stacklevel=2)
 
 
 def driver() -> tuple[str, str]:

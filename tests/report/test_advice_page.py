@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cgpfl
-from browser import SHOTS
+from browser import picture
 from made_advice import advice, federation, frame
 
 
@@ -25,8 +25,7 @@ def test_it_fits_the_screen_in_both_colours(opened, pages, name, width, scheme):
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
     assert dark == (scheme == "dark")
-    if SHOTS:
-        page.screenshot(path=f"{SHOTS}/{name}-{scheme}.png", full_page=True)
+    picture(page, f"{name}-{scheme}")
 
 
 def test_the_recommended_way_stands_out(opened, pages):

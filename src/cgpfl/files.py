@@ -15,7 +15,7 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -221,6 +221,30 @@ def summed(folder: Path, *names: str) -> Iterator[None]:
     yield
     each = [f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
     write(folder / SUMS, "".join(each).encode())
+
+
+GONE = "deleted.json"
+"""What tells of a run folder whose models were deleted on purpose, by whom it was replaced."""
+
+
+def not_deleted(folder: Path) -> None:
+    """Refuse a run folder whose models and values were deleted because a client is to be forgotten."""
+    try:
+        about = json.loads(read_text(folder / GONE))
+    except (OSError, ValueError):
+        return
+    raise CgpflError(
+        f"run {folder}: client {about['client']} was forgotten, and what was learned with it deleted; the run without "
+        f"it is {about['now']}"
+    )
+
+
+def unsum(folder: Path) -> None:
+    """Take files that are gone out of the checksums."""
+    with suppress(OSError):
+        lines = read_text(folder / SUMS, errors="replace").splitlines(keepends=True)
+        left = [line for line in lines if (folder / line.partition("  ")[2].strip()).exists()]
+        write(folder / SUMS, "".join(left).encode())
 
 
 def check_sum(path: Path) -> None:

@@ -18,7 +18,7 @@ from cgpfl.engine import Simulation
 from cgpfl.engine.problem import keys_of
 from cgpfl.models import as_model
 from cgpfl.report.page import few_samples
-from cgpfl.rounds import ClientLevel, Clip, Noise
+from cgpfl.rounds import ClientLevel, Clip, Noise, TopK
 from helpers import cgpfl as command
 
 
@@ -141,6 +141,17 @@ def test_noise_that_is_not_there_is_found():
         bounds.append(bound_of(*canary_clients(method, like, keys_of(0), 5, 0), 1e-5).epsilon)
     assert 0 < bounds[0] < 8.0
     assert bounds[1] > bounds[0] + 1
+
+
+def test_what_was_not_sent_waits_with_a_canary_and_with_a_client():
+    rules = (Clip(norm=1.0), Noise(scale=0.1), TopK(percent=33))
+    told, inside = canary_clients(
+        Seamed(cgpfl.FedAvg(), outgoing=rules), {"w": np.zeros(3, np.float32)}, keys_of(0), 9, 0
+    )
+    assert told[inside].min() > told[~inside].max() + 1  # one number of three at a time, the others in their turn
+    data, keeps = tiny(), Seamed(cgpfl.Ditto(local_rounds=1), outgoing=(TopK(percent=50),))
+    one = invert(Simulation(keeps, data, as_model("mlr", (3, 3), 3), rounds=1), [0], steps=2)[0]
+    assert np.isfinite(one.unexplained)
 
 
 def test_canaries_have_the_noise_of_the_account():

@@ -77,6 +77,7 @@ def runs(tmp_path_factory):
     for name in ("methods/fedavg/state", "figures/a.png", "samples-0.safetensors", "metrics.parquet", "report.html"):
         (where / "old" / name).parent.mkdir(parents=True, exist_ok=True)
         (where / "old" / name).touch()
+    (where / "old" / "sha256sums.txt").write_text(f"{'0' * 64}  metrics.parquet\n{'1' * 64}  config.toml\n")
     done = command("forget", where / "old", "--client", "2", "--delete")
     return where / "old", where / "old-without-2", done.stdout
 
@@ -101,7 +102,12 @@ def test_what_it_cost_and_what_was_removed(runs):
     assert about["total"]["seconds"] > 0
     assert "30 rounds" in said
     assert "client 2 is forgotten" in said
-    assert sorted(p.name for p in old.iterdir()) == ["config.toml", "run.lock"]
+    assert sorted(p.name for p in old.iterdir()) == ["config.toml", "deleted.json", "run.lock", "sha256sums.txt"]
+    assert (old / "sha256sums.txt").read_text() == f"{'1' * 64}  config.toml\n"  # no line of what is gone
+    for read in ("resume", "report"):
+        assert f"client 2 was forgotten, and what was learned with it deleted; the run without it is {new}" in " ".join(
+            command(read, old, code=2).stderr.split()
+        )
     assert json.loads((new / "summary.json").read_text())["data"]["names"] == ["0", "1", "3", "4", "5"]
     assert 'without = [\n    "2",\n]' in (new / "config.toml").read_text()
 

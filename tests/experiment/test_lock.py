@@ -65,14 +65,16 @@ def test_a_lock_is_no_link(tmp_path):
 
 def test_what_was_half_written_is_removed_by_the_next_writer(tmp_path):
     place = tmp_path / "methods" / "m"
-    (place / "clients-x1_y.part").mkdir(parents=True)
-    gone = [place / f".{'a' * 16}.part", place / "clients-x1_y.part" / "rows", tmp_path / f".{'b' * 16}.part"]
+    (place / ".clients-x1_y.part").mkdir(parents=True)
+    (place / "clients-b.part").touch()  # the progress of a method with that label
+    gone = [place / f".{'a' * 16}.part", place / ".clients-x1_y.part" / "rows", tmp_path / f".{'b' * 16}.part"]
     kept = [place / "mine.part", place / "state.safetensors", tmp_path / f".{'c' * 16}.part"]
     for file in gone + kept:
         file.write_bytes(b"x")
     os.utime(gone[2], (1, 1))  # the third that is kept is young: a report may be about to be written
     os.close(take(tmp_path))
-    assert not any(file.exists() for file in (*gone, place / "clients-x1_y.part"))
+    assert not any(file.exists() for file in (*gone, place / ".clients-x1_y.part"))
+    assert (place / "clients-b.part").exists()
     assert all(file.exists() for file in kept)
 
 

@@ -263,8 +263,15 @@ def _inverted(simulation: Simulation, attacked: int, say: Say) -> tuple[str, lis
     say("reconstruction")
     try:
         return "", invert(simulation, small)
-    except (TypeError, ValueError, jax.errors.JAXTypeError) as error:  # a model whose inputs are no numbers
-        return f"the model cannot be followed back to its inputs ({type(error).__name__})", []
+    except (
+        TypeError,
+        ValueError,
+        jax.errors.JAXTypeError,
+    ) as error:  # inputs that are no numbers, loops without an end
+        return (
+            f"method or model cannot be followed back to the inputs ({type(error).__name__}): not tried is not safe",
+            [],
+        )
 
 
 def _shown(result: Result, one: Inverted) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cgpfl.algorithms.wrapper import Seamed
+from cgpfl.algorithms.wrapper import Kept, Seamed
 from cgpfl.attacks import Nobody
 from cgpfl.auditing.bounds import LowerBound, lower_bound
 from cgpfl.auditing.views import upload_of
@@ -109,14 +109,17 @@ def canary_clients(method: Seamed, update: Tree, keys: Keys, times: int, seed: i
         direction = jax.tree.unflatten(form, [v / length for v in drawn])
         told = jax.tree.map(lambda v: 1e4 * present * v, direction)
 
-        def heard(t: Any, total: Any) -> Any:
+        def heard(t: Any, state: Any) -> Any:
+            total, left = state
             own: Any = client_keys(round_keys(keys, t), i)
-            sent, _ = speaker.train(None, nothing, told, None, own.train)  # type: ignore[arg-type]
+            says = Kept(told, left) if speaker.keeps else told
+            sent, says = speaker.train(None, nothing, says, None, own.train)  # type: ignore[arg-type]
             seen = jax.tree.leaves(upload_of(speaker, nothing, i, sent))
             along = zip(seen, jax.tree.leaves(direction), strict=True)
-            return total + sum(jnp.sum(a * b) for a, b in along)
+            return total + sum(jnp.sum(a * b) for a, b in along), says.residual if speaker.keeps else left
 
-        return jax.lax.fori_loop(0, times, heard, jnp.float32(0))
+        start = (jnp.float32(0), jax.tree.leaves(nothing) if speaker.keeps else [])
+        return jax.lax.fori_loop(0, times, heard, start)[0]
 
     own_keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), OWN), m)  # none of the run's
     asked = (jnp.arange(m), jnp.asarray(inside, jnp.float32), own_keys)

@@ -129,6 +129,7 @@ def _attack(
     clips = [rule for rule in method.outgoing if isinstance(rule, Clip)] if isinstance(method, Seamed) else []
     clips += [Clip(norm=level.clip)] if isinstance(level, ClientLevel) else []
     own, size = unseamed(method), sum(jnp.sum(v * v) for v in seen)
+    private = client.client if isinstance(method, Seamed) and method.keeps else client
 
     def apart(unknown: Any) -> Array:
         x, logits = unknown
@@ -137,7 +138,7 @@ def _attack(
         trying = (guess, data)
         if isinstance(level, SampleLevel) and level.steps:  # its clip and its minibatches; the noise nobody knows
             trying = noisy(guess, data, level.clip, jnp.float32(0), level.steps[0].batch_size)
-        update = _update(method, message, own.train(trying[0], message, client, trying[1], key)[0])
+        update = _update(method, message, own.train(trying[0], message, private, trying[1], key)[0])
         for rule in clips:
             update = rule.change(update, key)
         return sum((jnp.sum((a - b) ** 2) for a, b in zip(update, seen, strict=True)), jnp.float32(0)) / size

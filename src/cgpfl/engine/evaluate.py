@@ -18,6 +18,8 @@ from cgpfl.tree import Tree, squared_distance, where
 
 Sums = tuple[Array, Array, dict[str, Tree]]
 """Right answers, losses and metrics' sums, over some samples."""
+MOST_SUMS = 1 << 28
+"""Bytes of all chunks' sums up to which they are kept: a metric may have thousands of numbers for each."""
 
 
 def score(
@@ -74,16 +76,21 @@ def in_lanes(whole: Callable[..., Sums], chunk: Callable[..., Sums], width: int)
         lanes      [0    1  2][3    4  5]
 
     A client's sums are added in the order of its chunks, so they do not depend on the others'. Its model is copied to
-    each of its lanes: no more at once than there are clients. Models that all share are not copied.
+    each of its lanes: no more at once than there are clients. Models that all share are not copied. Where the chunks'
+    sums would take much memory, clients wait.
     """
     call = jax.custom_batching.custom_vmap(whole)
 
     @call.def_vmap
     def mapped(clients: int, batched: Any, task: Task, params: Tree, arrays: Arrays, part: Part) -> tuple[Sums, Sums]:
         axes = jax.tree.map(lambda own: 0 if own else None, batched)
-        if not all(batched[3]) or any(jax.tree.leaves((batched[0], batched[2]))):  # not over clients, but over runs
+
+        def plainly() -> tuple[Sums, Sums]:
             out = jax.vmap(whole, in_axes=tuple(axes), axis_size=clients)(task, params, arrays, part)
             return out, jax.tree.map(lambda _: True, out)
+
+        if not all(batched[3]) or any(jax.tree.leaves((batched[0], batched[2]))):  # not over clients, but over runs
+            return plainly()
         used = (part.counts + width - 1) // width
         ends = jnp.cumsum(used)
         first = ends - used
@@ -99,6 +106,8 @@ def in_lanes(whole: Callable[..., Sums], chunk: Callable[..., Sums], width: int)
             return jax.vmap(chunk, in_axes=(None, axes[1], None, 0, None))(task, mine, arrays, own, jnp.int32(0))
 
         shapes = jax.eval_shape(lanes, jnp.arange(clients))
+        if sum(s.size * s.dtype.itemsize for s in jax.tree.leaves(shapes)) * (most + 1) > MOST_SUMS:
+            return plainly()
         empty = jax.tree.map(lambda s: jnp.zeros((clients * (most + 1), *s.shape[1:]), s.dtype), shapes)
 
         def step(i: Array, found: Sums) -> Sums:

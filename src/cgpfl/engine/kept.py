@@ -4,6 +4,7 @@ A block of rounds takes longer to trace and to lower than to load from JAX's com
 that cache as StableHLO (:mod:`jax.export`: data, no pickle), under a name made of all it depends on: our sources,
 versions, the device, JAX's settings, the form of every argument and every static part. A program with a part that is
 not ours – a method, model or metric of the user's – is traced each time: nobody knows whether its source has changed.
+Neither does anybody know which of ours were imported, where some have changed since the process began.
 So is everything outside of the command line, where our own functions may have been replaced, and what JAX cannot
 export.
 """
@@ -39,6 +40,8 @@ ELSEWHERE = ("cache", "log", "num_cpu_devices", "platform")
 """Settings of JAX with these in their names change nothing that is traced."""
 UNUSED = 30 * 24 * 3600
 """Seconds after which a program that nobody has loaded is removed."""
+STARTED = time.time() - 5.0
+"""When this process had imported none of our sources yet."""
 _wanted = False
 
 
@@ -196,9 +199,11 @@ def _settings() -> str:
 
 @functools.cache
 def _surroundings() -> tuple[str, ...]:
-    """Our sources, what they call, and the device."""
+    """Our sources, what they call, and the device; _UnknownError if the sources may not be what was imported."""
     root, content = Path(__file__).parent.parent, hashlib.sha256()
     for file in sorted(root.rglob("*.py")):
+        if file.stat().st_ctime > STARTED:
+            raise _UnknownError
         content.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
     device = jax.devices()[0]
     versions = [metadata.version(name) for name in VERSIONS]

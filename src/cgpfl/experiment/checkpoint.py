@@ -118,7 +118,7 @@ class MethodFolder:
         return self.path / f"clients-{round_:06d}"
 
     def _save_clients(self, store: Store, round_: int) -> None:
-        part = Path(tempfile.mkdtemp(".part", "clients-", self.path))
+        part = Path(tempfile.mkdtemp(".part", ".clients-", self.path))
         store.dump(part / "rows")
         shutil.rmtree(self._clients(round_), ignore_errors=True)
         (part / "rows").replace(self._clients(round_))

@@ -28,7 +28,7 @@ from cgpfl.experiment.given import (
     model_section,
 )
 from cgpfl.experiment.run import check_label
-from cgpfl.files import a_path, read_text
+from cgpfl.files import a_path, not_deleted, read_text
 from cgpfl.hyperparameters import from_values, hyper, parameters, validate
 from cgpfl.metrics import chosen, name_of
 from cgpfl.models import Functions, Model, as_model
@@ -285,6 +285,7 @@ def config_of(path: Path) -> dict[str, Any]:
     """The configuration in a run folder."""
     if not path.is_dir():
         raise CgpflError(f"run {path}: no such folder")
+    not_deleted(path)
     if not (path / "config.toml").exists():
         raise CgpflError(f"run {path}: has no config.toml; is it a run folder of an earlier version, made in Python?")
     values = read_toml(path / "config.toml")

@@ -25,7 +25,7 @@ from cgpfl.experiment.folder import RunFolder
 from cgpfl.experiment.given import GivenData
 from cgpfl.experiment.lock import writing
 from cgpfl.experiment.progress import in_python
-from cgpfl.files import a_path, no_link, write
+from cgpfl.files import GONE, a_path, no_link, unsum, write
 
 FORGOTTEN = "forgotten.json"
 MODELS, VALUES = ("methods", "samples*.safetensors"), ("federation.safetensors", "metrics.parquet", "audit-*.json")
@@ -91,7 +91,7 @@ class Plan:
             finished = run_experiment(self.experiment, self.out, tell, callbacks)
         else:
             finished = run_comparison(self.experiment, self.comparing, self.out, tell, callbacks)
-        deleted = remove(self.path) if delete else ()
+        deleted = remove(self.path, self.client, self.out) if delete else ()
         found = Forgotten(self.out, self.client, finished, cost_of(self.out), deleted)
         about = {"client": self.client, "of": self.path.resolve().name, "cost": found.cost, "total": found.total}
         about |= {"deleted": list(deleted), "data": {"without": list(self.experiment.data.without)}}
@@ -147,11 +147,16 @@ def cost_of(folder: Path) -> dict[str, dict[str, float]]:
     return {label: {n: m.get(n) or v for n, v in usual.items()} for label, m in summary["methods"].items()}
 
 
-def remove(path: Path) -> tuple[str, ...]:
-    """Delete a run's models, states, samples and values of each client; configuration and pooled figures stay."""
+def remove(path: Path, client: str, now: Path) -> tuple[str, ...]:
+    """Delete a run's models, states, samples and values of each client; configuration and pooled figures stay.
+
+    The folder says from then on which client was forgotten, and where the run is ``now``.
+    """
     with writing(path):
+        write(path / GONE, (json.dumps({"client": client, "now": str(now)}) + "\n").encode())
         found = sorted(file for pattern in DELETED for file in path.glob(pattern))
         for file in found:
             no_link(file)
             shutil.rmtree(file) if file.is_dir() else file.unlink()
+        unsum(path)
     return tuple(file.name for file in found)

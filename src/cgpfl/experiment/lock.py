@@ -28,7 +28,7 @@ from cgpfl.files import no_link
 LOCK = "run.lock"
 WITHOUT = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 """What a file system says that has no locks."""
-UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.part|clients-\w+\.part")
+UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.part|\.clients-\w+\.part")
 """Names of what is being written (files.py, checkpoint.py)."""
 RECENT = 60.0
 

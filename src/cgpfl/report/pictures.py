@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -68,7 +69,7 @@ def beside() -> Iterator[Write]:
     does.
     """
     given: list[tuple[Any, Path]] = []
-    command = [sys.executable, "-c", "import cgpfl.report.pictures as p, sys; p.write_all(sys.stdin.buffer)"]
+    command = [sys.executable, "-P", "-c", "import cgpfl.report.pictures as p, sys; p.write_all(sys.stdin.buffer)"]
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     try:
         child = subprocess.Popen(command, stdin=subprocess.PIPE, **quiet)
@@ -128,7 +129,7 @@ class Painters:
         for child in self._children:
             assert child.stdin is not None
             with suppress(OSError):
-                child.stdin.write(str(run.absolute()).encode())
+                child.stdin.write(os.fsencode(run.absolute()))
                 child.stdin.close()
 
     def __enter__(self) -> Painters:

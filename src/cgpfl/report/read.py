@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cgpfl.errors import CgpflError
-from cgpfl.files import read_text
+from cgpfl.files import not_deleted, read_text
 from cgpfl.report.clients import Clients, clients_of, names_of, of_metrics, of_records
 from cgpfl.report.contexts import contexts, explained
 from cgpfl.report.events import EventSummary, Follower, seconds_left
@@ -33,6 +33,7 @@ def read_run(path: Path, events: Follower | None = None) -> dict[str, Any]:
     """
     if not path.is_dir():
         raise CgpflError(f"run {path}: no such folder")
+    not_deleted(path)
     settings: dict[str, Any] = {}
     config, summary = "", None
     if (path / "config.toml").exists():

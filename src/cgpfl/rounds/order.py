@@ -10,14 +10,25 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+LARGEST = 2**31 - 1
 SLACK = 1e-5
 """Of a group's weight: sums of float32 that differ by less are the same."""
 
 
 def _ordered(x: Array) -> Array:
     """Float32 as integers in the same order."""
-    bits = jax.lax.bitcast_convert_type(x, jnp.int32)
-    return jnp.where(bits < 0, bits ^ jnp.int32(0x7FFFFFFF), bits)
+    return _flipped(jax.lax.bitcast_convert_type(x.astype(jnp.float32), jnp.int32))
+
+
+def _numbers(ordered: Array, shape: tuple[int, ...]) -> Array:
+    """What :func:`_ordered` made integers of; 0 where nobody is."""
+    value = jax.lax.bitcast_convert_type(_flipped(ordered), jnp.float32)
+    return jnp.where(jnp.isfinite(value), value, 0.0).reshape(shape)
+
+
+def _flipped(bits: Array) -> Array:
+    """Of negative numbers all bits but the sign are the other way round."""
+    return jnp.where(bits < 0, bits ^ LARGEST, bits)
 
 
 def _below(members: Array, mask: Array) -> Array:
@@ -30,21 +41,41 @@ def order_statistics(x: Array, labels: Array, members: Array, mass: Array, *, ab
 
     ``x [C, ...]``, ``labels [C]``, ``members [K, C]`` weights → ``[K, ...]``.
     """
-    flat = _ordered(x.reshape(x.shape[0], -1).astype(jnp.float32))
     slack = SLACK * members.sum(axis=1)
-    needed = (mass + slack if above else mass - slack)[:, None]
+    found = _search(_ordered(x.reshape(x.shape[0], -1)), labels, members, mass + slack if above else mass - slack)
+    return _numbers(found, (members.shape[0], *x.shape[1:]))
+
+
+def _search(flat: Array, labels: Array, members: Array, needed: Array) -> Array:
+    """Of each group and number, the smallest integer up to which the weight reaches ``needed [K]``: ``[K, d]``."""
     shape = (members.shape[0], flat.shape[1])
-    low, high = jnp.full(shape, -(2**31), jnp.int32), jnp.full(shape, 2**31 - 1, jnp.int32)
+    low, high = jnp.full(shape, -LARGEST - 1, jnp.int32), jnp.full(shape, LARGEST, jnp.int32)
 
     def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
         middle = (low & high) + ((low ^ high) >> 1)
-        reached = _below(members, flat <= middle[labels]) >= needed
+        reached = _below(members, flat <= middle[labels]) >= needed[:, None]
         return jnp.where(reached, low, middle + 1), jnp.where(reached, middle, high)
 
-    _, found = jax.lax.fori_loop(0, 32, halve, (low, high))
-    value = jax.lax.bitcast_convert_type(jnp.where(found < 0, found ^ jnp.int32(0x7FFFFFFF), found), jnp.float32)
-    return jnp.where(jnp.isfinite(value), value, 0.0).reshape(members.shape[0], *x.shape[1:])  # nobody there: 0
+    return jax.lax.fori_loop(0, 32, halve, (low, high))[1]
+
+
+def medians(x: Array, labels: Array, members: Array) -> Array:
+    """Of each group and number, the mean of the lower and the upper median; shapes as above.
+
+    They differ where the weight up to the lower one is half of all; the upper one is then the member's next to it.
+    """
+    flat = _ordered(x.reshape(x.shape[0], -1))
+    total = members.sum(axis=1)
+    lower = _search(flat, labels, members, (0.5 - SLACK) * total)
+    enough = _below(members, flat <= lower[labels]) >= ((0.5 + SLACK) * total)[:, None]
+
+    def next_to(own: Array, value: Array) -> Array:
+        return jnp.where((own > 0)[:, None] & (flat > value), flat, LARGEST).min(axis=0)
+
+    upper = jnp.where(enough, lower, jax.vmap(next_to)(members, lower))
+    shape = (len(total), *x.shape[1:])
+    return 0.5 * (_numbers(lower, shape) + _numbers(upper, shape))
 
 
 def trimmed_means(x: Array, labels: Array, members: Array, share: Array | float) -> Array:

@@ -29,7 +29,7 @@ from jax import Array
 
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.rounds.means import MEANS, Mean
-from cgpfl.rounds.order import capped, median_of, order_statistics, trimmed_means
+from cgpfl.rounds.order import capped, median_of, medians, trimmed_means
 from cgpfl.tree import Tree, gram, mix, norms, take, where
 
 FARTHEST = 1e18
@@ -76,14 +76,11 @@ class Median(Robust):
         """Of each group: the mean of the lower and the upper weighted median."""
         updates, weights = self.moved(stacked, labels, weights, fallback)
         members = members_of(labels, weights, fallback)
-        half = 0.5 * members.sum(axis=1)
 
         def leaf(x: Array, f: Array) -> Array:
-            lower = order_statistics(x, labels, members, half, above=False)
-            upper = order_statistics(x, labels, members, half, above=True)
-            return f + (0.5 * (lower + upper)).astype(f.dtype)
+            return f + medians(x, labels, members).astype(f.dtype)
 
-        return where(half > 0, jax.tree.map(leaf, updates, fallback), fallback)
+        return where(members.sum(axis=1) > 0, jax.tree.map(leaf, updates, fallback), fallback)
 
 
 @algorithm

@@ -15,7 +15,7 @@ from cgpfl.experiment.records import Records
 from cgpfl.models import as_model
 from cgpfl.tree import plain
 
-METHOD = CGPFLAuto(folds=3, warmup=3, restarts=8, local_rounds=4, inner_steps=2, batch_size=8)
+METHOD = CGPFLAuto(restarts=8, local_rounds=4, inner_steps=2, batch_size=8)
 SETTINGS = {"rounds": 16, "eval_every": 4, "participation": 0.75, "dropout": 0.2}
 CLIENTS = 8
 

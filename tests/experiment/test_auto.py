@@ -17,7 +17,7 @@ from cgpfl.experiment.table import Runs
 from cgpfl.report.page import html
 from cgpfl.report.read import read_run
 
-QUICK = {"name": "cgpfl-auto", "warmup": 3, "folds": 3, "local_rounds": 4, "restarts": 8}
+QUICK = {"name": "cgpfl-auto", "local_rounds": 4, "restarts": 8}
 
 
 @pytest.fixture(scope="module")

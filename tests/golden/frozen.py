@@ -25,7 +25,7 @@ from cgpfl.tree import plain
 
 FILE = Path(__file__).with_name("runs.npz")
 ROUNDS, CLIENTS = 6, 6
-SMALL = {"cgpfl-auto": {"warmup": 3, "folds": 3}, "cgpfl": {"contexts": 2, "warmup": 2}, "ifca": {"contexts": 2}}
+SMALL = {"cgpfl-auto": {"warmup": 6}, "cgpfl": {"contexts": 2, "warmup": 2}, "ifca": {"contexts": 2}}
 SMALL |= {"cgpfl-heur": {"warmup": 2}, "hypcluster": {"contexts": 2}, "fl-hc": {"warmup": 2}}
 WHO = {"rounds": ROUNDS, "eval_every": 3, "participation": 0.67, "dropout": 0.2}
 """Not everybody is asked, and not everybody answers."""

@@ -24,7 +24,7 @@ QUICK = {"name": "cgpfl-auto", "local_rounds": 4, "restarts": 8}
 def done(tmp_path_factory):
     """Eight clients of two contexts."""
     values = {
-        "rounds": 6,
+        "rounds": 8,
         "eval_every": 2,
         "data": {"clients": 8, "contexts": 2},
         "method": [{"name": "local"}, QUICK],

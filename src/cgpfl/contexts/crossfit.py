@@ -9,8 +9,8 @@ a_i = A[f, i]; the update on the fold left out, X[f, i], is predicted by
 
 with one ρ0, ρ1 and ρ2 for each K, by least squares (ρ1 within bounds). The score of K is the error of that, relative
 to predicting nothing. Contexts that are real lower it, contexts made of noise raise it: they are distances between
-means of few clients. K̂ is the smallest K that no larger one beats: one by more than a standard error, and any where
-clients differ much inside contexts by more than two: slices of what differs gradually predict a little, too.
+means of few clients. K̂ is the smallest K that no larger one beats: one by more than a standard error, others
+where clients differ much inside contexts by more than two: slices of what differs gradually predict a little, too.
 Where clients differ much with one context, it is asked whether there are contexts at all or a gradual difference (label
 shares, say): the K − 1 directions along which k-means looks predict as well, by as much of its own way along each as
 repeats. Contexts do about as well as their directions, slices of a gradual difference far less; K must reach

@@ -14,7 +14,7 @@ DIFFER = 0.15
 """ρ2 from which clients of a context differ much: slices of what differs gradually predict a little, too."""
 NEEDED = 2.0
 """Standard errors by which a larger K must be better then. Else any gain is one, since contexts made of noise predict
-worse; one context, and everybody alone, must be beaten by one in any case."""
+worse. One context, and everybody alone, must be beaten by one standard error: beside it K must be real."""
 AGREE = 0.7
 """Adjusted Rand index with the contexts found without a fold: the least there must be where clients differ much."""
 WORTH = 0.75
@@ -125,7 +125,7 @@ def chosen(errors: Array, others: Array, personal: Array, heard: Array, real: Ar
     each, real = errors[:, :-1], real.at[0].set(True)
     ks = jnp.arange(each.shape[1])
     needed = jnp.where(personal < DIFFER, 0.0, NEEDED)
-    needed = needed.at[0].max(1.0)
+    needed = needed.at[0].set(1.0)
 
     def beaten(k: Array) -> Array:
         gain = each[:, k][:, None] - each  # [F, J, N]: what J gains over K

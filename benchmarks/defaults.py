@@ -52,8 +52,12 @@ def of_images(
     sizes: tuple[int, int] | None = None,
     alpha: float | None = None,
     own: float = 0.0,
+    coarse: bool = False,
 ) -> FederatedData:
-    """Contexts of ``groups`` clients; ``alpha``: Dirichlet class shares of each client; ``own``: a shift of each."""
+    """Contexts of ``groups`` clients; ``alpha``: Dirichlet class shares of each client; ``own``: a shift of each.
+
+    ``coarse``: 7 × 7 pixels, of which a client has nearly as many as samples.
+    """
     rng = np.random.default_rng([77, seed])
     x, y = images(source)
     context = rng.permutation(np.repeat(np.arange(len(groups)), groups))
@@ -82,6 +86,7 @@ def of_images(
             ys = np.where(ys == 2 * k, 2 * k + 1, np.where(ys == 2 * k + 1, 2 * k, ys))
         xs = xs + (shifts[k] if kind == "shift" else 0.0)
         xs = xs + (own * rng.standard_normal((14, 14)) if own else 0.0)
+        xs = xs.reshape(-1, 7, 2, 7, 2).mean(axis=(2, 4)) if coarse else xs
         clients.append((xs.astype(np.float32), ys))
     return FederatedData.from_clients(clients, test=0.25, seed=seed, classes=CLASSES, context=context)
 
@@ -108,7 +113,9 @@ PROBLEMS: dict[str, Callable[[int], FederatedData]] = {
     "ten clients 4/3/3": lambda s: of_images(s, (4, 3, 3)),
     "rotations by 20 degrees": lambda s: of_images(s, (14, 13, 13), "near"),
     "two classes swapped": lambda s: of_images(s, kind="swap"),
+    "two classes swapped for half, 30 samples": lambda s: of_images(s, (20, 20), "swap", samples=40),
     "two classes swapped for half, MNIST": lambda s: of_images(s, (20, 20), "swap", source="mnist"),
+    "two classes swapped for half, MNIST, 7 x 7": lambda s: of_images(s, (20, 20), "swap", source="mnist", coarse=True),
     "six label permutations, MNIST": lambda s: of_images(s, (9, 7, 7, 6, 6, 5), "labels", source="mnist", samples=30),
     "iid": lambda s: of_images(s, (40,)),
     "everybody alone": lambda s: of_images(s, [1] * 40, "labels"),
@@ -120,6 +127,7 @@ PROBLEMS: dict[str, Callable[[int], FederatedData]] = {
     "rotations 20/10/6/4, MNIST": lambda s: of_images(s, (20, 10, 6, 4), source="mnist"),
     "own shifts inside rotations": lambda s: of_images(s, own=0.3, samples=90),
     "Dirichlet 0.5": lambda s: of_images(s, (40,), alpha=0.5),
+    "Dirichlet 0.5, MNIST": lambda s: of_images(s, (40,), alpha=0.5, source="mnist"),
     "Dirichlet 0.1": lambda s: of_images(s, (40,), alpha=0.1, samples=150),
     "table, two contexts": lambda s: of_table(s, (20, 20)),
     "table, iid": lambda s: of_table(s, (40,)),

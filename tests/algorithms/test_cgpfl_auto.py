@@ -13,9 +13,12 @@ from cgpfl.algorithms.cgpfl_auto import Message, Private
 from cgpfl.engine import simulate
 from cgpfl.errors import CgpflError
 from cgpfl.models import as_model
+from cgpfl.rounds.account import Steps
 from helpers import points, quadratic
 
 FOLDS = 3
+WARMUP = 2 * FOLDS  # each fold, and all but each
+ALL = WARMUP  # the part that is all samples
 
 
 def client_data(x, y=None):
@@ -26,17 +29,17 @@ def client_data(x, y=None):
 
 
 def auto(**settings):
-    return CGPFLAuto(**{"folds": FOLDS, "warmup": FOLDS, "restarts": 8, **settings})
+    return CGPFLAuto(**{"folds": FOLDS, "warmup": WARMUP, "restarts": 8, **settings})
 
 
 # One client
 
 
-def quadratic_step(fold=FOLDS, lam=2.0, theta=10.0, **settings):
+def quadratic_step(part=ALL, lam=2.0, theta=10.0, **settings):
     """One client whose samples are all at 4, sent ω = 1."""
     method = auto(rate=0.2, personal_rate=0.5, local_rounds=2, inner_steps=2, batch_size=0, **settings)
     task = Task({"w": jnp.zeros(1)}, quadratic(points([[4.0]])), 1)
-    message = Message({"w": jnp.ones(1)}, jnp.float32(lam), jnp.int32(fold))
+    message = Message({"w": jnp.ones(1)}, jnp.float32(lam), jnp.int32(part))
     private = Private({"w": jnp.full(1, theta)}, jnp.uint32(0))
     upload, after = method.train(task, message, private, client_data([[4.0]] * 6), jax.random.key(0))
     return method, task, message, upload["w"], after
@@ -55,10 +58,10 @@ def test_a_round_by_hand():
 
 def test_in_the_warm_up_more_minibatches_are_drawn():
     """E = 5: twenty steps of ω̃ leave 0.8²⁰ of the way; ten of θ 0.25¹⁰ of that from 10 to its fixed point, 2."""
-    _, _, _, upload, after = quadratic_step(fold=1)
+    _, _, _, upload, after = quadratic_step(part=1)
     np.testing.assert_allclose(upload, [4 - 3 * 0.8**20], rtol=1e-6)
     np.testing.assert_allclose(after.model["w"], [2 + 8 * 0.25**10], rtol=1e-6)
-    _, _, _, upload, after = quadratic_step(fold=1, effort=1)
+    _, _, _, upload, after = quadratic_step(part=1, effort=1)
     np.testing.assert_allclose(upload, [4 - 3 * 0.8**4], rtol=1e-6)
     np.testing.assert_allclose(after.model["w"], [2.5], rtol=1e-6)
 
@@ -124,7 +127,7 @@ def test_softmax_regression_by_numpy(softmax):
         moved = [v - 0.4 * g for v, g in zip(theta, gradient(*theta), strict=True)]
         theta = [(v + 0.4 * 1.5 * w) / (1 + 0.4 * 1.5) for v, w in zip(moved, omega, strict=True)]
     private = Private(jax.tree.map(jnp.zeros_like, start), jnp.uint32(0))
-    message = Message(start, jnp.float32(1.5), jnp.int32(FOLDS))
+    message = Message(start, jnp.float32(1.5), jnp.int32(ALL))
     upload, after = method.train(task, message, private, client_data(x, y), jax.random.key(0))
     for name, a, b in zip(("weight", "bias"), copy, theta, strict=True):
         np.testing.assert_allclose(upload[name], a, rtol=1e-5, atol=1e-6)
@@ -138,7 +141,7 @@ def test_no_pull_is_local_training(softmax):
     data, key = client_data(x, y), jax.random.key(5)
     _, alone = local.train(task, (), start, data, key)
     for sent in (start, jax.tree.map(lambda v: v + 9, start)):
-        message = Message(sent, jnp.float32(0), jnp.int32(FOLDS))
+        message = Message(sent, jnp.float32(0), jnp.int32(ALL))
         _, after = method.train(task, message, Private(start, jnp.uint32(0)), data, key)
         for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(after.model), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
@@ -149,30 +152,32 @@ def test_one_step_on_a_minibatch_is_fedavgs(softmax):
     task, start, x, y = softmax
     method, data, key = auto(rate=0.2, inner_steps=1, batch_size=4), client_data(x, y), jax.random.key(5)
     theirs, _ = FedAvg(rate=0.2, batch_size=4).train(task, start, (), data, key)
-    message = Message(start, jnp.float32(1), jnp.int32(FOLDS))
+    message = Message(start, jnp.float32(1), jnp.int32(ALL))
     ours, _ = method.train(task, message, Private(start, jnp.uint32(0)), data, key)
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("batch", [0, 4])
-def test_the_warm_up_sees_its_fold_alone(softmax, batch):
+def test_the_warm_up_sees_its_part_alone(softmax, batch):
+    """Three of nine samples, or the other six."""
     task, start, x, y = softmax
     method, seed, key = auto(batch_size=batch), jnp.uint32(3), jax.random.key(1)
     whole = client_data(x, y)
-    for fold in range(FOLDS):
-        part = whole.fold(jnp.int32(fold), FOLDS, seed)
+    for number in range(WARMUP):
+        of = (jnp.int32(number % FOLDS), FOLDS, seed)
+        part = whole.fold(*of) if number < FOLDS else whole.without(*of)
         rows = np.asarray(part.rows[: int(part.count)])
-        assert len(rows) == 3
+        assert len(rows) == (3 if number < FOLDS else 6)
         spoilt, names = np.full_like(x, 1e3), np.full_like(y, 2)
         spoilt[rows], names[rows] = x[rows], y[rows]
-        message = Message(start, jnp.float32(1), jnp.int32(fold))
+        message = Message(start, jnp.float32(1), jnp.int32(number))
         clean, dirty = (
             method.train(task, message, Private(start, seed), data, key) for data in (whole, client_data(spoilt, names))
         )
         for a, b in zip(jax.tree.leaves(clean), jax.tree.leaves(dirty), strict=True):
             np.testing.assert_array_equal(a, b)
-    message = Message(start, jnp.float32(1), jnp.int32(FOLDS))  # afterwards all of them count
+    message = Message(start, jnp.float32(1), jnp.int32(ALL))  # afterwards all of them count
     upload, _ = method.train(task, message, Private(start, seed), client_data(spoilt, names), key)
     assert not np.allclose(upload["weight"], clean[0]["weight"], atol=1.0)
 
@@ -230,16 +235,16 @@ def aggregate(method, server, uploads, cohort):
 @pytest.mark.slow
 def test_contexts_after_the_warm_up():
     made = Made()
-    folds = []
-    for _ in range(FOLDS):
+    parts = []
+    for _ in range(WARMUP):
         assert (int(made.server.settled), int(made.server.k)) == (0, 1)
         assert len(np.unique(made.sent().model["w"], axis=0)) == 1
-        folds.append(np.asarray(made.sent().fold).tolist())
+        parts.append(np.asarray(made.sent().part).tolist())
         made.round()
-    assert folds == [[t] * N for t in range(FOLDS)]
+    assert parts == [[t] * N for t in range(WARMUP)]
     assert (int(made.server.settled), int(made.server.k)) == (1, 2)
     assert adjusted_rand_score(TRUTH, made.labels) == 1.0
-    assert (np.asarray(made.sent().fold) == FOLDS).all()  # from now on all samples
+    assert (np.asarray(made.sent().part) == ALL).all()  # from now on all samples
     # Contexts' models are the means of their members from the first round that knows them.
     assert len(np.unique(np.asarray(made.sent().model["w"]).round(4), axis=0)) == 2
     np.testing.assert_allclose(
@@ -276,7 +281,7 @@ def test_one_context_is_fedavgs_step(softmax):
 def test_everybody_alone_shares_nothing_that_is_used():
     made = Made(truth=np.arange(N), noise=0.2)
     made.aims = made.aims - made.aims.mean(axis=0)
-    made.round(FOLDS)
+    made.round(WARMUP)
     assert int(made.server.k) == N
     np.testing.assert_array_equal(made.labels, np.arange(N))
     assert not np.asarray(made.sent().prox).any()  # local training
@@ -297,33 +302,33 @@ def swapped(made):
 
 
 def test_a_wrong_start_is_mended():
-    made = swapped(Made().round(FOLDS))
+    made = swapped(Made().round(WARMUP))
     names = made.labels[1:7]
-    made.round(FOLDS - 1)
+    made.round(WARMUP - 1)
     assert adjusted_rand_score(TRUTH, made.labels) < 1.0  # not before the window is over
     made.round()
     assert adjusted_rand_score(TRUTH, made.labels) == 1.0
     np.testing.assert_array_equal(made.labels[1:7], names)  # contexts keep their names
-    made.round(10 * FOLDS)
+    made.round(10 * WARMUP)
     assert int(made.server.settled) == 1 + cgpfl_auto.REPAIRS
 
 
 def test_a_context_seen_wrong_in_the_warm_up_is_mended_by_what_comes_after():
     """The warm-up's evidence of two clients is exchanged as well: only later rounds tell where they belong."""
-    made = Made().round(FOLDS)
+    made = Made().round(WARMUP)
     sums = made.server.evidence.sums
     other = sums.at[:, jnp.asarray([0, 7])].set(0.4 * sums[:, jnp.asarray([7, 0])])
     made.given(evidence=dataclasses.replace(made.server.evidence, sums=other))
-    swapped(made).round(cgpfl_auto.REPAIRS * FOLDS)
+    swapped(made).round(cgpfl_auto.REPAIRS * WARMUP)
     assert adjusted_rand_score(TRUTH, made.labels) == 1.0
 
 
 def test_too_few_samples_are_no_evidence():
-    """A client with one sample has it in every fold: what repeats there is no signal, and makes it no context."""
+    """A client with one sample has it in every part: what repeats there is no signal, and makes it no context."""
     made = Made(truth=np.zeros(N, int), noise=0.3)
     made.weights[5] = 1
     made.aims[5] += 3.0
-    made.round(FOLDS)
+    made.round(WARMUP)
     assert int(made.server.k) == 1
     assert np.asarray(made.method.report(made.server)["heard"]).tolist() == [True] * 5 + [False] + [True] * 2
     assert float(made.server.trust[5]) == 0.0
@@ -333,15 +338,15 @@ def test_too_few_samples_are_no_evidence():
 def test_few_samples_go_where_they_look_like():
     made = Made()
     made.weights[[0, 6]] = 2
-    made.round(FOLDS)
+    made.round(WARMUP)
     assert int(made.server.k) == 2
     assert adjusted_rand_score(TRUTH, made.labels) == 1.0
 
 
-def test_the_warm_up_waits_for_every_fold_but_not_for_ever():
-    """Client 7 never answers: after three times 3 × 8 answers, which 11 rounds of seven have, it is not waited for."""
+def test_the_warm_up_waits_for_every_part_but_not_for_ever():
+    """Client 7 never answers: after three times 6 × 8 answers, which 21 rounds of seven have, it is not waited for."""
     made = Made(seed=1)
-    made.round(10, ids=range(7))
+    made.round(20, ids=range(7))
     assert int(made.server.settled) == 0
     made.round(ids=range(7))
     assert int(made.server.settled) == 1
@@ -352,7 +357,7 @@ def test_the_warm_up_waits_for_every_fold_but_not_for_ever():
 
 def test_partial_participation_finds_the_same_contexts():
     made, rng = Made(seed=1), np.random.default_rng(1)
-    for _ in range(14):
+    for _ in range(24):
         made.round(ids=np.sort(rng.choice(N, 5, replace=False)))
     assert int(made.server.settled) > 0
     assert adjusted_rand_score(TRUTH, made.labels) == 1.0
@@ -360,11 +365,11 @@ def test_partial_participation_finds_the_same_contexts():
 
 @pytest.mark.slow
 def test_without_repairs_a_wrong_start_stays(monkeypatch):
-    made = swapped(Made().round(FOLDS))
+    made = swapped(Made().round(WARMUP))
     wrong = made.labels
     monkeypatch.setattr(cgpfl_auto, "REPAIRS", 0)
     aggregate.clear_cache()
-    made.round(3 * FOLDS)
+    made.round(3 * WARMUP)
     aggregate.clear_cache()
     np.testing.assert_array_equal(made.labels, wrong)
 
@@ -374,7 +379,7 @@ def test_without_repairs_a_wrong_start_stays(monkeypatch):
 
 def test_settings_that_cannot_be():
     cases = [
-        (CGPFLAuto(warmup=2), r"warmup = 2: must be at least the number of folds, 3"),
+        (CGPFLAuto(warmup=5), r"warmup = 5: must be at least twice the number of folds, 6"),
         (CGPFLAuto(contexts=9), r"contexts = 9: must be at most the number of clients, 8"),
         (CGPFLAuto(contexts=(0, 1, 0)), r"contexts has 3 labels for 8 clients"),
         (CGPFLAuto(contexts=(0,) * 7 + (8,)), r"contexts has label 8; labels must be below 8"),
@@ -385,6 +390,14 @@ def test_settings_that_cannot_be():
             method.check(8, 400.0, 50)
         assert "\n" not in str(error.value)
     CGPFLAuto().check(8, 400.0, 50)
+
+
+def test_noisy_steps_by_hand():
+    """Three rounds on a third, three on two thirds, then all; a warm-up of ten goes on with thirds, and one more."""
+    of = (50, 4, 20, 3)
+    assert CGPFLAuto().noisy_steps(150) == (Steps(3, *of), Steps(3, *of, 2), Steps(144, 10, 4, 20))
+    assert CGPFLAuto(warmup=10).noisy_steps(150) == (Steps(6, *of), Steps(4, *of, 2), Steps(140, 10, 4, 20))
+    assert CGPFLAuto().noisy_steps(2) == (Steps(2, *of), Steps(0, *of, 2), Steps(0, 10, 4, 20))
 
 
 def test_room_for_contexts():

@@ -40,6 +40,34 @@ def test_folds_are_a_partition_into_equal_parts(count):
         assert {len(f) for f in folds} <= {count // 5, -(-count // 5)}
 
 
+@jax.jit
+def all_but_five_folds(client, seed):
+    return jax.vmap(lambda f: dataclasses.replace(client.without(f, 5, seed), scale=0, shift=0))(jnp.arange(5))
+
+
+@pytest.mark.parametrize(("count", "places"), [(2, 3), (3, 40), (5, 5), (9, 9), (23, 24), (40, 40)])
+def test_all_but_a_fold_is_the_rest(count, places):
+    """In order, and by the same draw, however long the table."""
+    for seed in (0, 7):
+        found = all_but_five_folds(samples(count, places), jnp.uint32(seed))
+        assert found.rows.shape == (5, places)
+        folds = five_folds(samples(count, 40), jnp.uint32(seed))
+        for f in range(5):
+            blocks = np.arange(-(-count // 5))
+            at = 5 * blocks + (f + np.asarray(hashed(jnp.asarray(blocks), jnp.uint32(seed))) % 5) % 5
+            fold = set(100 + at[at < count])
+            if fold:
+                assert fold == set(np.asarray(folds.rows[f, : int(folds.count[f])]))
+            rest = sorted(set(range(100, 100 + count)) - fold)
+            assert np.asarray(found.rows[f, : int(found.count[f])]).tolist() == rest
+
+
+def test_one_sample_is_all_there_is():
+    found = all_but_five_folds(samples(1, 2), jnp.uint32(7))
+    assert found.rows[:, 0].tolist() == [100] * 5
+    assert found.count.tolist() == [1] * 5
+
+
 def test_folds_depend_on_seed_and_count_alone():
     """Not on how far the table is padded; another seed has others."""
     for places in (24, 31):

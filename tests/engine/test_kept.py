@@ -63,7 +63,7 @@ def same(a, b):
     "method",
     [
         FedAvg(local_rounds=2),
-        pytest.param(CGPFLAuto(warmup=3, local_rounds=2, restarts=2, folds=3), marks=pytest.mark.slow),
+        pytest.param(CGPFLAuto(local_rounds=2, restarts=2), marks=pytest.mark.slow),
     ],
     ids=["fedavg", "cgpfl-auto"],
 )

@@ -17,14 +17,14 @@ from cgpfl.experiment.table import Runs
 from cgpfl.report.page import html
 from cgpfl.report.read import read_run
 
-QUICK = {"name": "cgpfl-auto", "warmup": 3, "folds": 3, "local_rounds": 4, "restarts": 8}
+QUICK = {"name": "cgpfl-auto", "local_rounds": 4, "restarts": 8}
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     """Eight clients of two contexts."""
     values = {
-        "rounds": 6,
+        "rounds": 8,
         "eval_every": 2,
         "data": {"clients": 8, "contexts": 2},
         "method": [{"name": "local"}, QUICK],

@@ -25,10 +25,12 @@ from cgpfl.tree import plain
 
 FILE = Path(__file__).with_name("runs.npz")
 ROUNDS, CLIENTS = 6, 6
-SMALL = {"cgpfl-auto": {"warmup": 3, "folds": 3}, "cgpfl": {"contexts": 2, "warmup": 2}, "ifca": {"contexts": 2}}
+SMALL = {"cgpfl": {"contexts": 2, "warmup": 2}, "ifca": {"contexts": 2}}
 SMALL |= {"cgpfl-heur": {"warmup": 2}, "hypcluster": {"contexts": 2}, "fl-hc": {"warmup": 2}}
 WHO = {"rounds": ROUNDS, "eval_every": 3, "participation": 0.67, "dropout": 0.2}
 """Not everybody is asked, and not everybody answers."""
+LONGER = {"cgpfl-auto": 20}
+"""Rounds until its warm-up, six answers of everybody, has ended."""
 ENGINES = ("simulation", "together", "streamed", "loop")
 
 
@@ -60,18 +62,19 @@ def small(name: str):
 
 def run(name: str, engine: str) -> dict[str, np.ndarray]:
     """Records and the last states of a golden run, by path."""
-    data = federation()
+    data, rounds = federation(), LONGER.get(name, ROUNDS)
+    who = WHO | {"rounds": rounds}
     model, method = as_model("mlr", data.shape, data.classes), small(name)
     if engine == "loop":
-        server, clients, records = simulate_loop(method, data, model, seed=0, **WHO)
+        server, clients, records = simulate_loop(method, data, model, seed=0, **who)
         clients = jax.tree.map(lambda *leaves: np.stack(leaves), *[plain(c) for c in clients])
     elif engine == "together":
-        ends = simulate_together([Run(method, data, seed) for seed in (0, 1)], model, **WHO)
+        ends = simulate_together([Run(method, data, seed) for seed in (0, 1)], model, **who)
         state, records, _ = ends[0]
         server, clients = state.server, state.clients
     elif engine == "streamed":
-        streamed = Streamed(method, data, model, seed=0, **WHO)
-        state, records, _ = streamed.advance(streamed.start(), 0, ROUNDS)
+        streamed = Streamed(method, data, model, seed=0, **who)
+        state, records, _ = streamed.advance(streamed.start(), 0, rounds)
         fresh = streamed._part(np.arange(CLIENTS))
         from cgpfl.engine.problem import with_public
         from cgpfl.engine.stream import _states
@@ -82,7 +85,7 @@ def run(name: str, engine: str) -> dict[str, np.ndarray]:
         clients = _states(method, task, streamed.keys, fresh.ids, store.take(everybody), store.known[everybody])
         server = state.server
     else:
-        state, records, _ = simulate(method, data, model, seed=0, **WHO)
+        state, records, _ = simulate(method, data, model, seed=0, **who)
         server, clients = state.server, state.clients
     found = {f"record/{k}": np.asarray(v) for k, v in records.items()}
     for part, tree in (("server", server), ("clients", clients)):

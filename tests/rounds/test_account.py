@@ -112,3 +112,11 @@ def test_a_client_with_fewer_samples_than_folds_shows_one_in_all_of_them():
     steps = Steps(10, 3, 1, 0, folds=5)
     assert steps.seen(5) == (1.0, 6)  # each of five folds in two of ten rounds
     assert steps.seen(2) == (1.0, 30)  # which of two is in the other three folds is not told
+
+
+def test_all_but_a_fold_is_seen_often_and_with_smaller_shares():
+    """Of nine samples six at a time, one in two rounds of three; the fourth is one more."""
+    assert Steps(6, 3, 1, 2, folds=3, held=2).seen(9) == (2 / 6, 4 * 3)
+    assert Steps(4, 3, 1, 2, folds=3, held=2).seen(9) == (2 / 6, 3 * 3)
+    assert Steps(2, 3, 1, 2, folds=3, held=2).seen(10) == (2 / 6, 2 * 3)  # of ten, six where four are left out
+    assert Steps(6, 3, 1, 2, folds=3, held=2).seen(2) == (1.0, 18)

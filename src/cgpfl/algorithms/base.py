@@ -104,6 +104,16 @@ class ClientData:
         rows = jnp.pad(self.rows[at], (0, places - at.shape[0]))
         return dataclasses.replace(self, rows=rows, count=jnp.maximum(count, 1))
 
+    def without(self, fold: Array, folds: int, seed: Array) -> ClientData:
+        """All samples but those of :meth:`fold` ``fold``, as a client of its own; of a client with one sample, that."""
+        places = self.rows.shape[0]
+        blocks, each = jnp.divmod(jnp.arange(-(-places // folds) * (folds - 1)), folds - 1)
+        at = blocks * folds + each + (each >= (fold + hashed(blocks, seed) % folds) % folds)
+        count = (at < self.count).sum()  # in order, so these come first
+        rows = self.rows[jnp.where(count > 0, jnp.minimum(at, places - 1), 0)][:places]
+        rows = jnp.pad(rows, (0, places - rows.shape[0]))
+        return dataclasses.replace(self, rows=rows, count=jnp.maximum(count, 1))
+
     def take(self, rows: Array, weight: Array) -> Batch:
         """The samples at ``rows``, scaled to float32."""
         return Batch(self.x[rows].astype(jnp.float32) * self.scale + self.shift, self.y[rows], weight)

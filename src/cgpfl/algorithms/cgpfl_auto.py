@@ -5,9 +5,9 @@ pulled towards its context's. What the paper sets by hand or by a bound is measu
 blindly: it finds contexts where there are some, one for all where clients are alike, and leaves clients alone where
 nothing is shared.
 
-    warm-up     n rounds with one model for all; the j-th time it answers a client trains on fold j mod F of its
-                samples, on E times as many minibatches as later: what a fold's model becomes says more about its
-                client than where it first goes, which depends on how many samples of each class it has
+    warm-up     n rounds with one model for all; a client trains on each of F folds of its samples, one an answer, then
+                on all but each fold, on E times as many minibatches as later: what a model becomes says more about
+                its client than where it first goes, which depends on how many samples of each class it has
     first       contexts and K by cross-fitting over the folds (:mod:`cgpfl.contexts.crossfit`), K from 1 to N
     send        ω_k(i) and λ_i to client i
     client i    ω̃ ← ω_k(i);  R times: draw one minibatch;
@@ -77,7 +77,7 @@ class Message(NamedTuple):
 
     model: Tree
     prox: Array  # λ_i
-    fold: Array  # which fold to train on; F: all samples
+    part: Array  # which fold to train on; F and more: all but fold part − F; 2F: all samples
 
 
 class Private(NamedTuple):
@@ -119,7 +119,7 @@ class CGPFLAuto(Method):
     local_rounds: int = hyper(10, "R: minibatches a client draws in a round", low=1)
     inner_steps: int = hyper(4, "S: steps of the context's copy on one minibatch; the personal model takes one", low=1)
     batch_size: int = hyper(20, "samples in a minibatch; 0 = all of the client's", low=0)
-    warmup: int = hyper(6, "rounds with one shared model, before contexts are looked for", low=2)
+    warmup: int = hyper(6, "rounds with one shared model, before contexts are looked for; 2F at least", low=2)
     folds: int = hyper(3, "F: folds of each client's samples in the warm-up", low=3)
     effort: int = hyper(5, "E: in the warm-up a client draws E·R minibatches", low=1)
     most: int = hyper(32, "largest K that is considered, beside N", low=1)
@@ -134,14 +134,15 @@ class CGPFLAuto(Method):
         """K against N, folds against the warm-up, and a warm-up that leaves rounds for contexts."""
         self.slots(clients)
         somebody_counts(self.smallest, clients, self.name)
-        if self.warmup < self.folds:
-            raise CgpflError(f"cgpfl-auto: warmup = {self.warmup}: must be at least the number of folds, {self.folds}")
+        if self.warmup < 2 * self.folds:
+            why = f"must be at least twice the number of folds, {2 * self.folds}"
+            raise CgpflError(f"cgpfl-auto: warmup = {self.warmup}: {why}")
         leaves_rounds(self.warmup, clients, answers, self.name)
 
     def init_server(self, task: Task, key: Array) -> Server:
         """One model, no evidence."""
         slots, n = self.slots(task.clients), task.clients
-        evidence = no_evidence(self.folds, n, size(task.initial), jax.random.fold_in(key, 1))
+        evidence = no_evidence(2 * self.folds, n, size(task.initial), jax.random.fold_in(key, 1))
         return Server(
             models=repeat(task.initial, slots),
             assignment=jnp.asarray(self.contexts if isinstance(self.contexts, tuple) else [0] * n, jnp.int32),
@@ -166,23 +167,26 @@ class CGPFLAuto(Method):
         return Private(task.initial, jax.random.bits(key, (), jnp.uint32))
 
     def send(self, server: Server, client_id: Array) -> Message:
-        """The model of the client's context, its λ, and in the warm-up the fold to train on."""
+        """The model of the client's context, its λ, and in the warm-up the part of its samples to train on."""
         slots = server.centres.shape[0]
         slot = jnp.where(server.k > slots, 0, server.assignment[client_id])  # alone: one model that nobody uses
-        fold = server.evidence.answers[client_id].astype(jnp.int32) % self.folds
+        parts = 2 * self.folds
+        part = server.evidence.answers[client_id].astype(jnp.int32) % parts
         warm = server.settled == 0
         prox = server.prox[client_id]
         if self.smallest > 1:
             prox = jnp.where(too_small(server.assignment, slots, self.smallest)[client_id] & ~warm, 0.0, prox)
-        return Message(take(server.models, slot), prox, jnp.where(warm, fold, self.folds))
+        return Message(take(server.models, slot), prox, jnp.where(warm, part, parts))
 
     def train(
         self, task: Task, message: Message, client: Private, data: ClientData, key: Array
     ) -> tuple[Tree, Private]:
         """R minibatches (warm: E·R): S steps of the context's copy on each, one proximal step of the personal model."""
-        warm = message.fold < self.folds
-        seen = data.fold(message.fold, self.folds, client.folds)
-        seen = replace(data, rows=jnp.where(warm, seen.rows, data.rows), count=jnp.where(warm, seen.count, data.count))
+        warm, of = message.part < 2 * self.folds, (message.part % self.folds, self.folds, client.folds)
+        ways = [data.fold(*of), data.without(*of), data]
+        which = jnp.clip(message.part // self.folds, 0, 2)
+        rows, count = (jnp.stack(each)[which] for each in zip(*((w.rows, w.count) for w in ways), strict=True))
+        seen = replace(data, rows=rows, count=count)
         pull = 1.0 - 1.0 / (1.0 + self.personal_rate * message.prox)
 
         def local_round(state: tuple[Tree, Tree], batch: Batch) -> tuple[Tree, Tree]:
@@ -205,9 +209,9 @@ class CGPFLAuto(Method):
         """Note the evidence, look for contexts when that is due, then move each context's model to its mean."""
         slots, n = server.centres.shape[0], server.assignment.shape[0]
         answers = server.evidence.answers.at[cohort.ids].add(cohort.present)
-        # After n answers a client on average, and one in each fold of everybody; who never answers is not waited for.
+        # After n answers a client on average, and one on each part of everybody; who never answers is not waited for.
         total, needed = answers.sum(), self.warmup * n * (server.settled + 1.0)
-        due = (total >= needed) & ((answers >= self.folds).all() | (total >= needed + 2 * self.warmup * n))
+        due = (total >= needed) & ((answers >= 2 * self.folds).all() | (total >= needed + 2 * self.warmup * n))
         watching = (server.settled <= REPAIRS) & (server.k <= slots) & ((server.settled == 0) | (server.k > 1))
         stage = jnp.where(watching, 1 + due * (1 + (server.settled > 0)), 0)
         server = switch(
@@ -261,11 +265,14 @@ class CGPFLAuto(Method):
         return self.local_rounds * (self.inner_steps + 1)
 
     def noisy_steps(self, rounds: int) -> tuple[Steps, ...]:
-        """The context copy's steps, in the warm-up on a fold of the samples; the personal model never leaves."""
+        """The context copy's steps, in the warm-up on a fold of the samples, or on all others; θ never leaves."""
         warm = min(self.warmup, rounds)
+        times, rest = divmod(warm, 2 * self.folds)
+        alone = times * self.folds + min(rest, self.folds)
         each = (self.inner_steps, self.batch_size)
-        first = Steps(warm, self.effort * self.local_rounds, *each, self.folds)
-        return (first, Steps(rounds - warm, self.local_rounds, *each))
+        first = (self.effort * self.local_rounds, *each, self.folds)
+        later = Steps(rounds - warm, self.local_rounds, *each)
+        return Steps(alone, *first), Steps(warm - alone, *first, self.folds - 1), later
 
     # Contexts
 
@@ -280,7 +287,7 @@ class CGPFLAuto(Method):
         return replace(server, evidence=seen, samples=samples)
 
     def _heard(self, server: Server) -> Array:
-        """Who was heard in every fold ``[N]``. Folds of fewer samples than folds repeat them: their noise is unseen."""
+        """Who was heard on every part ``[N]``. Folds of fewer samples than folds repeat them: their noise is unseen."""
         return (server.evidence.counts > 0).all(axis=0) & (server.samples >= self.folds)
 
     def _first(self, server: Server) -> Server:

@@ -1,19 +1,20 @@
 """The number of contexts by cross-fitting: the K whose contexts predict best what clients do on samples not looked at.
 
-Evidence (:mod:`cgpfl.contexts.evidence`) are updates X[f, i] of N clients on F folds of their own samples. Each fold is
-left out once. From the others come contexts, their means c, everybody's mean m and each client's own a_i; the update on
-the fold left out is predicted by
+Evidence (:mod:`cgpfl.contexts.evidence`) are updates X[f, i] of N clients on F folds of their own samples, and updates
+A[f, i] on all their samples but fold f: a model of two thirds of the samples says more than the mean of two models of a
+third each. Each fold is left out once. From A[f] come contexts, their means c, everybody's mean m and each client's own
+a_i = A[f, i]; the update on the fold left out, X[f, i], is predicted by
 
     ρ0·m + ρ1·(c_k(i) − m) + ρ2·(a_i − c_k(i))
 
 with one ρ0, ρ1 and ρ2 for each K, by least squares (ρ1 within bounds). The score of K is the error of that, relative
 to predicting nothing. Contexts that are real lower it, contexts made of noise raise it: they are distances between
-means of few clients. K̂ is the smallest K that no larger one beats by more than a standard error, or two where clients
-differ much inside contexts: slices of what differs gradually predict a little, too.
+means of few clients. K̂ is the smallest K that no larger one beats: one by more than a standard error, others
+where clients differ much inside contexts by more than two: slices of what differs gradually predict a little, too.
 Where clients differ much with one context, it is asked whether there are contexts at all or a gradual difference (label
 shares, say): the K − 1 directions along which k-means looks predict as well, by as much of its own way along each as
 repeats. Contexts do about as well as their directions, slices of a gradual difference far less; K must reach
-three quarters of it.
+three quarters of it, and be found again without each fold.
 K = N, everybody alone, is the answer where what the others of its context have in common predicts nothing about a
 client (ρ0 of their mean without the client itself: of itself a client says something in any case). ρ2 says how much
 clients differ inside contexts beside the noise of their samples.
@@ -38,7 +39,7 @@ from cgpfl.contexts.frames import (
     lengths,
     mean_over,
     median_of,
-    scales,
+    scaled,
     signal_and_noise,
     whitened,
 )
@@ -80,7 +81,9 @@ def cross_fit(
     restarts: int = 50,
     ids: Array | None = None,
 ) -> CrossFit:
-    """Contexts of N clients from ``updates [F, N, p]``; ``heard [N]``: who was heard in every fold, of other samples.
+    """Contexts of N clients from ``updates [2F, N, p]``, on F folds of their samples and on all but each of these.
+
+    ``heard [N]``: who was heard on each part, of other samples.
 
     ``given``: K, or everybody's labels, where these are known. ``ids``: by which clients draw.
     """
@@ -89,17 +92,16 @@ def cross_fit(
     number = given if isinstance(given, int) else max(given) + 1 if given else None
     of = partial(_cross_fit, largest=largest, number=number, restarts=restarts)
     n = updates.shape[1]
-    everybody = updates / scales(updates, heard)
     if n <= SAMPLE:
         found = of(updates, heard, key, known, ids)
-        joined = known if known is not None else nearest(everybody, heard, found.labels, largest)
+        joined = known if known is not None else nearest(updates, heard, found.labels, largest)
         return replace(found, labels=jnp.where(heard > 0, found.labels, joined))
     # Of very many clients a sample says how many contexts there are, and where; everybody joins the nearest.
     drawn = jnp.where(heard > 0, (hashed(jnp.arange(n), jax.random.bits(key, (), jnp.uint32)) >> 9).astype(float), -1.0)
     at = jnp.sort(jax.lax.top_k(drawn, SAMPLE)[1])
     some = of(updates[:, at], heard[at], key, None if known is None else known[at], at)
-    labels = nearest(everybody, heard, jnp.full(n, -1).at[at].set(some.labels), largest) if known is None else known
-    between, within, noise, trust = parts(whitened(updates, heard), labels, heard, largest)
+    labels = nearest(updates, heard, jnp.full(n, -1).at[at].set(some.labels), largest) if known is None else known
+    between, within, noise, trust = parts(whitened(updates, heard)[0], labels, heard, largest)
     k = jnp.where(some.alone, n, some.k)
     return replace(some, k=k, labels=labels, between=between, within=within, noise=noise, trust=trust)
 
@@ -116,8 +118,9 @@ def _cross_fit(
     restarts: int,
 ) -> CrossFit:
     """:func:`cross_fit` of all clients there are, with ``known`` contexts ``[N]`` or ``number`` of them."""
-    folds, n, _ = updates.shape
-    x = whitened(updates, heard)
+    folds, n = updates.shape[0] // 2, updates.shape[1]
+    x, most, whole = whitened(updates, heard)
+    most = jnp.concatenate([most, whole[None]])
     slots, ks = largest, jnp.arange(1, largest + 1)
 
     def left_out(g: Array) -> tuple[Array, Array, Array, Array]:
@@ -126,9 +129,9 @@ def _cross_fit(
         And :func:`gradients`.
         """
         used = (jnp.arange(folds) != g).astype(jnp.float32)
-        scaled = x / lengths(x, used, heard)[:, None]
-        frame = framed(scaled, used, heard, slots)
-        target = scaled[jnp.minimum(g, folds - 1)]
+        length = lengths(x, used, heard)[:, None]
+        frame = framed(x / length, most[jnp.minimum(g, folds)] / length, used, heard, slots)
+        target = x[jnp.minimum(g, folds - 1)] / length
 
         def at(k: Array) -> tuple[Array, Array, Array]:
             if known is not None:
@@ -147,13 +150,14 @@ def _cross_fit(
     errors, shared, personal, others = predicted(terms)
     score = errors.mean(axis=(0, 2))
     whole = labels[folds + jnp.argmin(costs[folds:], axis=0), ks - 1]  # [Kmax, N]
+    same = partial(rand_index, slots=slots, weights=heard)
+    agreement = jax.vmap(jax.vmap(same), in_axes=(0, None))(without, whole).mean(axis=0)  # [Kmax]
     if number is None:
-        real = worthwhile(terms, score, personal, along[:folds].sum(axis=0))
+        real = worthwhile(terms, score, personal, along[:folds].sum(axis=0), agreement)
         best, silent = chosen(errors, others, personal, heard, real)
     else:
         best, silent = jnp.int32(number), jnp.bool_(False)
     final = jnp.where(silent, 0, whole[best - 1])
-    agreement = jax.vmap(lambda each: rand_index(each, final, slots, heard))(without[:, best - 1]).mean()
     between, within, noise, trust = parts(x, final, heard, slots)
     alone = silent & (median_of(trust, heard) > 0)  # else they do not differ, what they had in common is learnt: one
     apart = errors - errors[:, jnp.argmin(score[:-1])][:, None]
@@ -165,7 +169,7 @@ def _cross_fit(
         error=standard_error(apart, heard),
         shared=shared,
         personal=personal,
-        agreement=jnp.where(silent, 1.0, agreement),
+        agreement=jnp.where(silent, 1.0, agreement[best - 1]),
         between=between,
         within=within,
         noise=noise,
@@ -178,21 +182,23 @@ def placed(updates: Array, heard: Array, labels: Array, k: Array, slots: int) ->
     heard = heard.astype(jnp.float32)
     found = labels
     if updates.shape[1] <= SAMPLE:
-        x, every = whitened(updates, heard), jnp.ones(updates.shape[0])
-        frame = framed(x / lengths(x, every, heard)[:, None], every, heard, slots)
+        x, _, whole = whitened(updates, heard)
+        every = jnp.ones(x.shape[0])
+        length = lengths(x, every, heard)[:, None]
+        frame = framed(x / length, whole / length, every, heard, slots)
         found, _ = grouped(frame, jax.random.key(0), k, slots, start=labels)
-    joined = nearest(updates / scales(updates, heard), heard, found, slots)
+    joined = nearest(updates, heard, found, slots)
     left = joined if updates.shape[1] > SAMPLE else jnp.where(heard > 0, found, joined)
     return left.astype(labels.dtype)
 
 
-def nearest(x: Array, heard: Array, labels: Array, slots: int) -> Array:
+def nearest(updates: Array, heard: Array, labels: Array, slots: int) -> Array:
     """The context ``[N]`` whose mean is nearest to each client; ``labels [N]`` are the members so far, -1 = of none.
 
     Means are of those ``heard``; who was not joins the nearest, too, by what little is known of it.
     """
-    every = jnp.ones(x.shape[0])
-    own = (x / lengths(x, every, heard)[:, None]).mean(axis=0)
+    x, _, whole = scaled(updates, heard)
+    own = whole / lengths(x, jnp.ones(x.shape[0]), heard)[:, None]
     members = jax.nn.one_hot(labels, slots) * heard[:, None]
     sizes = members.sum(axis=0)
     centres = dot((members / jnp.maximum(sizes, 1.0)).T, own)

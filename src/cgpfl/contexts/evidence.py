@@ -1,9 +1,9 @@
 """What a server learns about its clients in the warm-up: their updates, fold by fold.
 
-In the warm-up every client starts from the same model and, the j-th time it answers, trains on fold j mod F of its own
-samples. What repeats over folds is the client's own; what does not is the noise of its samples. The server adds up, for
-each client and fold, how far the client's update is from the mean of its round, and for each fold what the rounds
-have in common:
+In the warm-up every client starts from the same model and trains, answer by answer, on each of F folds of its own
+samples alone, then on all samples but each fold, then again from the first: 2F parts in turn. What repeats over folds
+is the client's own; what does not is the noise of its samples. The server adds up, for each client and part, how far
+the client's update is from the mean of its round, and for each part what the rounds have in common:
 
     sums[f, i]  = Σ (Δ_i − Δ̄),    common[f] = Σ Δ̄
 
@@ -31,12 +31,12 @@ FLOOR = 0.03
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Evidence:
-    """Updates of N clients in F folds, as p numbers each."""
+    """Updates of N clients on P parts of their samples, as p numbers each."""
 
-    sums: Array  # [F, N, p]
-    counts: Array  # [F, N] answers behind each sum
-    common: Array  # [F, p]
-    rounds: Array  # [F] answers behind common
+    sums: Array  # [P, N, p]
+    counts: Array  # [P, N] answers behind each sum
+    common: Array  # [P, p]
+    rounds: Array  # [P] answers behind common
     spread: Array  # [d] standard deviation of each coordinate in the first round; [0] where nothing is sketched
     signs: Array  # [2] uint32: seed of the random signs
 
@@ -46,28 +46,28 @@ class Evidence:
         return self.counts.sum(axis=0)
 
     def means(self) -> Array:
-        """Updates ``[F, N, p]``, common part included."""
+        """Updates ``[P, N, p]``, common part included."""
         own = self.sums / jnp.maximum(self.counts, 1.0)[..., None]
         shared = self.common / jnp.maximum(self.rounds, 1.0)[:, None]
         return own + shared[:, None, :]
 
 
-def width(folds: int, clients: int, dimension: int) -> int:
+def width(parts: int, clients: int, dimension: int) -> int:
     """p: all coordinates, or as many buckets as fit."""
-    if folds * clients * dimension <= EXACT:
+    if parts * clients * dimension <= EXACT:
         return dimension
-    fit = max(EXACT // (folds * clients), 64)
+    fit = max(EXACT // (parts * clients), 64)
     return min(dimension, 1 << (min(fit, 1024).bit_length() - 1))
 
 
-def no_evidence(folds: int, clients: int, dimension: int, key: Array) -> Evidence:
+def no_evidence(parts: int, clients: int, dimension: int, key: Array) -> Evidence:
     """Before the first round."""
-    p = width(folds, clients, dimension)
+    p = width(parts, clients, dimension)
     return Evidence(
-        sums=jnp.zeros((folds, clients, p)),
-        counts=jnp.zeros((folds, clients)),
-        common=jnp.zeros((folds, p)),
-        rounds=jnp.zeros(folds),
+        sums=jnp.zeros((parts, clients, p)),
+        counts=jnp.zeros((parts, clients)),
+        common=jnp.zeros((parts, p)),
+        rounds=jnp.zeros(parts),
         spread=jnp.zeros(dimension if p < dimension else 0),
         signs=jax.random.bits(key, (2,), jnp.uint32),
     )
@@ -92,14 +92,14 @@ def add(
         seen = jnp.sqrt(present @ jnp.square(apart) / jnp.maximum(present.sum(), 1.0))
         evidence = replace(evidence, spread=jnp.where(evidence.spread.any(), evidence.spread, seen))
         apart, mean = sketched(evidence, apart), sketched(evidence, mean[None])[0]
-    fold = evidence.answers[ids].astype(jnp.int32) % evidence.sums.shape[0]
+    part = evidence.answers[ids].astype(jnp.int32) % evidence.sums.shape[0]
     shared = present * warm
     return replace(
         evidence,
-        sums=evidence.sums.at[fold, ids].add(apart + present[:, None] * centres[labels]),
-        counts=evidence.counts.at[fold, ids].add(present),
-        common=evidence.common.at[fold].add(shared[:, None] * mean),
-        rounds=evidence.rounds.at[fold].add(shared),
+        sums=evidence.sums.at[part, ids].add(apart + present[:, None] * centres[labels]),
+        counts=evidence.counts.at[part, ids].add(present),
+        common=evidence.common.at[part].add(shared[:, None] * mean),
+        rounds=evidence.rounds.at[part].add(shared),
     )
 
 

@@ -1,7 +1,9 @@
 """Evidence made comparable: without noise as far as it goes, of equal lengths, along its leading directions.
 
 Coordinates are divided by their noise, known from the differences between folds. Clients have equal lengths: of their
-own signal, not of its noise. And similarity is that of different folds alone, S_ij = Σ_{f≠g} ⟨X_f,i, X_g,j⟩.
+own signal, not of its noise. Two clients i ≠ j are similar by S_ij = ⟨a_i, a_j⟩ of what each says of all samples in
+use: their noises have nothing to do with each other. A client's own has with itself: S_ii = γ ⟨X_f,i, X_g,i⟩, of
+different folds f ≠ g, where γ is how much larger S_ij is than what folds say of i ≠ j, by least squares.
 """
 
 from __future__ import annotations
@@ -17,14 +19,27 @@ from cgpfl.contexts.evidence import FLOOR
 class Frame(NamedTuple):
     """Evidence ready to be compared: scaled, centred, weighted."""
 
-    own: Array  # [N, p] mean over the folds used
+    own: Array  # [N, p] updates on all samples in use
     weights: Array  # [N] of the clients, 0 = not heard enough
     places: Array  # [N, r] coordinates for k-means, most telling first
 
 
-def whitened(updates: Array, heard: Array) -> Array:
-    """Evidence of those heard, each coordinate divided by the noise in it."""
-    return updates * heard[:, None] / scales(updates, heard)
+def whitened(updates: Array, heard: Array) -> tuple[Array, Array, Array]:
+    """:func:`scaled` evidence of those heard."""
+    x, most, whole = (v * heard[:, None] for v in scaled(updates, heard))
+    return x, most, whole
+
+
+def scaled(updates: Array, heard: Array) -> tuple[Array, Array, Array]:
+    """Updates ``[2F, N, p]`` on folds ``[F, N, p]``, on all but each ``[F, N, p]``, and of all of these ``[N, p]``.
+
+    Each coordinate is divided by the noise in it. The last is the mean by numbers of samples.
+    """
+    folds = updates.shape[0] // 2
+    x, most = updates[:folds], updates[folds:]
+    scale = scales(x, heard)
+    whole = (x.mean(axis=0) + (folds - 1) * most.mean(axis=0)) / folds
+    return x / scale, most / scale, whole / scale
 
 
 def scales(updates: Array, heard: Array) -> Array:
@@ -51,27 +66,32 @@ def lengths(x: Array, used: Array, heard: Array) -> Array:
     return jnp.sqrt(jnp.maximum(signal, 0.25 * jnp.maximum(usual, 1e-12)))
 
 
-def framed(x: Array, used: Array, heard: Array, slots: int) -> Frame:
-    """Scaled evidence ``x [F, N, p]``, of the folds ``used [F]``, as k-means and the prediction want it."""
+def framed(x: Array, own: Array, used: Array, heard: Array, slots: int) -> Frame:
+    """Scaled evidence as k-means and the prediction want it.
+
+    ``x [F, N, p]`` of the folds ``used [F]``, ``own [N, p]`` of all samples in these.
+    """
     apart = x - mean_over(x, heard)
     signal, noise = signal_and_noise(apart, used)
     usual = jnp.maximum(median_of(signal, heard), 1e-3 * median_of(noise, heard))
     weights = heard / (noise / used.sum() + usual)
     weights = weights / jnp.maximum(weights.sum(), 1e-30) * heard.sum()
-    centred = (x - mean_over(x, weights)) * heard[:, None]
-    own = jnp.einsum("f,fnp->np", used, x) / used.sum()
-    return Frame(own, weights, leading(centred, used, weights, max(slots - 1, 1)))
+    centred, away = ((v - mean_over(v, weights)) * heard[:, None] for v in (x, own[None]))
+    return Frame(own, weights, leading(centred, away[0], used, weights, max(slots - 1, 1)))
 
 
-def leading(x: Array, used: Array, weights: Array, r: int) -> Array:
-    """Coordinates ``[N, r]`` of clients along the leading directions of what repeats over folds."""
+def leading(x: Array, own: Array, used: Array, weights: Array, r: int) -> Array:
+    """Coordinates ``[N, r]`` of clients along the leading directions of what clients have in common."""
     _, n, p = x.shape
     root = jnp.sqrt(weights)[:, None]
     total = jnp.einsum("f,fnp->np", used, x)
     pairs = used.sum() * (used.sum() - 1)
     r = min(r, n, p)
-    similar = dot(total, total.T) - jnp.einsum("f,fip,fjp->ij", used, x, x, precision="highest")
-    values, vectors = jnp.linalg.eigh(root * similar / pairs * root.T)
+    repeated = (dot(total, total.T) - jnp.einsum("f,fip,fjp->ij", used, x, x, precision="highest")) / pairs
+    similar, other = dot(own, own.T), jnp.where(jnp.eye(n) > 0, 0.0, weights * weights[:, None])
+    larger = (other * similar * repeated).sum() / jnp.maximum((other * jnp.square(repeated)).sum(), 1e-30)
+    similar = jnp.where(jnp.eye(n) > 0, jnp.maximum(larger, 0.0) * repeated, similar)
+    values, vectors = jnp.linalg.eigh(root * similar * root.T)
     places = vectors * jnp.sqrt(jnp.maximum(values, 0.0)) / jnp.where(root > 0, root, 1.0)
     return places[:, ::-1][:, :r]
 

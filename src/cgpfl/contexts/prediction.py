@@ -10,16 +10,18 @@ from cgpfl.contexts.frames import Frame, dot
 
 ALONE = 0.25
 """ρ0 of the others' mean below which contexts say nothing about their members."""
-DIFFER = 0.3
+DIFFER = 0.15
 """ρ2 from which clients of a context differ much: slices of what differs gradually predict a little, too."""
 NEEDED = 2.0
-"""Standard errors by which a larger K must then be better, instead of one."""
+"""Standard errors by which a larger K must be better then. Else any gain is one, since contexts made of noise predict
+worse. One context, and everybody alone, must be beaten by one standard error: beside it K must be real."""
+AGREE = 0.7
+"""Adjusted Rand index with the contexts found without a fold: the least there must be where clients differ much."""
 WORTH = 0.75
 """Of what their directions gain, gradually, the least that contexts must, where all clients differ much. Two slices of
 a normal distribution have 2/π = 0.64 of its variance."""
-LEAST = 0.5, 0.85
-"""The least share of a context's distance from everybody's mean that is predicted: if clients inside hardly differ, and
-if they do (where slices of what differs would gain)."""
+LEAST = 0.5
+"""The least share of a context's distance from everybody's mean that is predicted."""
 
 
 def products(frame: Frame, target: Array, labels: Array, slots: int, alone: bool = False) -> Array:
@@ -58,7 +60,7 @@ def predicted(terms: Array) -> tuple[Array, Array, Array, Array]:
     personal = jnp.clip(total[:, 6] / jnp.maximum(total[:, 3], 1e-30), 0.0, 1.0)
     personal = jnp.where(total[:, 3] > 1e-12 * (total[:, 1] + total[:, 2]), personal, 0.0)  # of rounding alone: nothing
     # 1 − ρ1 is bounded: contexts made of noise must cost something.
-    least = jnp.where(personal < DIFFER, *LEAST).at[-1].set(0.0)  # K = N has no contexts
+    least = jnp.full(len(personal), LEAST).at[-1].set(0.0)  # K = N has no contexts
     context = 1.0 - jnp.clip(1.0 + total[:, 5] / jnp.maximum(total[:, 2], 1e-30), least, 1.0)
     context = jnp.where(total[:, 2] > 1e-9 * total[:, 1], context, 0.0)
     a, b, s = common[:, None], context[:, None], personal[:, None]
@@ -106,10 +108,13 @@ def gradual(terms: Array, along: Array, slots: int) -> Array:
     return gains / jnp.maximum(terms[:, 0, :, 12].sum(), 1e-30)
 
 
-def worthwhile(terms: Array, score: Array, personal: Array, along: Array) -> Array:
-    """Which K are contexts and no slices of a gradual difference, as far as that can be told: ``[Kmax]``."""
+def worthwhile(terms: Array, score: Array, personal: Array, along: Array, agreement: Array) -> Array:
+    """Which K are contexts and no slices of a gradual difference, as far as that can be told: ``[Kmax]``.
+
+    ``agreement [Kmax]`` of the contexts with those found without each fold.
+    """
     gains = gradual(terms, along, len(score) - 1)
-    return (personal[0] < DIFFER) | (score[0] - score[:-1] >= WORTH * gains)
+    return (personal[0] < DIFFER) | ((score[0] - score[:-1] >= WORTH * gains) & (agreement >= AGREE))
 
 
 def chosen(errors: Array, others: Array, personal: Array, heard: Array, real: Array) -> tuple[Array, Array]:
@@ -119,7 +124,8 @@ def chosen(errors: Array, others: Array, personal: Array, heard: Array, real: Ar
     """
     each, real = errors[:, :-1], real.at[0].set(True)
     ks = jnp.arange(each.shape[1])
-    needed = jnp.where(personal < DIFFER, 1.0, NEEDED)
+    needed = jnp.where(personal < DIFFER, 0.0, NEEDED)
+    needed = needed.at[0].set(1.0)
 
     def beaten(k: Array) -> Array:
         gain = each[:, k][:, None] - each  # [F, J, N]: what J gains over K
@@ -130,7 +136,9 @@ def chosen(errors: Array, others: Array, personal: Array, heard: Array, real: Ar
     # all, by less than a standard error? They are if they say something, and predict better than clients themselves.
     silent, best = others[k] < ALONE, jnp.argmin(each.mean(axis=(0, 2)))
     gain = errors[:, -1:] - each[:, best][:, None]
-    after_all = (gain.mean() > needed[best] * standard_error(gain, heard)[0]) & (others[best] >= ALONE)
+    after_all = (gain.mean() > jnp.maximum(needed[best], 1.0) * standard_error(gain, heard)[0]) & (
+        others[best] >= ALONE
+    )
     return jnp.where(silent & after_all, best, k) + 1, silent & ~after_all
 
 

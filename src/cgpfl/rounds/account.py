@@ -25,7 +25,7 @@ MOST_NOISE = 1e6
 class Steps(NamedTuple):
     """Noisy gradients of one client: in so many rounds, on so many minibatches a round, so many on each.
 
-    ``folds``: each of these rounds looks at one of so many folds of the samples, in turn.
+    ``folds``: each of these rounds looks at ``held`` of so many folds of the samples, in turn.
     """
 
     rounds: int
@@ -33,14 +33,16 @@ class Steps(NamedTuple):
     gradients: int
     batch_size: int
     folds: int = 1
+    held: int = 1
 
     def seen(self, samples: int) -> tuple[float, int]:
         """Share of the samples in a minibatch, and the minibatches that one sample may be in."""
-        held = max(samples // self.folds, 1)
+        held = max(samples * self.held // self.folds, 1)
         share = 1.0 if self.batch_size == 0 else min(1.0, self.batch_size / held)
         if samples < self.folds:  # folds without a sample of their own have another's: one may be in all
             return share, self.rounds * self.minibatches
-        return share, -(-self.rounds // self.folds) * self.minibatches
+        full, rest = divmod(self.rounds, self.folds)
+        return share, (full * self.held + min(rest, self.held)) * self.minibatches
 
 
 def room(batch_size: int) -> int:

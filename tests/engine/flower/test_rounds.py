@@ -24,7 +24,7 @@ from cgpfl.tree import named, size
 ROUNDS = 4
 NAMES = ("cgpfl", "cgpfl-heur", "cgpfl-auto", "pfedme", "fedavg", "ditto", "ifca")
 OTHERS = [n for n in METHODS if n not in NAMES and not getattr(get_method(n), "needs_public", False)]
-SETTINGS = {"cgpfl-heur": {"warmup": 2}, "cgpfl-auto": {"warmup": 3, "folds": 3}}
+SETTINGS = {"cgpfl-heur": {"warmup": 2}, "cgpfl-auto": {"warmup": 6}}
 
 
 class Ran:

@@ -61,6 +61,22 @@ def test_inertia_and_distances_are_those_of_the_labels():
     np.testing.assert_allclose(float(found.inertia), each.sum(), rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("most", "labels", "inertia", "taken"),
+    [
+        (0, [0, 1, 1, 1], 438 / 9, 0),  # 0 | 1, 9, 10: around 20/3 that is (17² + 7² + 10²)/9
+        (1, [0, 0, 1, 1], 1.0, 1),  # around 1/2 and 19/2, four quarters
+        (100, [0, 0, 1, 1], 1.0, 2),  # the second iteration moves nobody
+    ],
+)
+def test_iterations_are_counted_and_distances_are_to_the_last_centres(most, labels, inertia, taken):
+    x, seeds = jnp.array([[0.0], [1.0], [9.0], [10.0]]), jnp.eye(4)[:, :2]
+    found = lloyd(prepare(x), seeds, 2, iterations=most)
+    assert found.labels.tolist() == labels
+    assert float(found.inertia) == pytest.approx(inertia, rel=1e-5)
+    assert int(found.iterations) == taken
+
+
 def test_far_from_the_origin_keeps_its_digits():
     """Centring: clusters 1 apart, 1000 away from zero, where x·x alone would lose them in float32."""
     x = np.concatenate([np.zeros((5, 40)), np.ones((5, 40)) * 0.15]).astype(np.float32) + 1000

@@ -167,19 +167,21 @@ class CGPFL(MoreauMethod):
         heard = server.samples.at[cohort.ids].max(cohort.weights.astype(jnp.float32)) > 0
         needed = self.warmup * server.assignment.shape[0]
         due = ((answers >= needed) & heard.all()) | (answers >= 3 * needed)
-        stage = jnp.where(server.settled, 3, jnp.where(due, 2, 1))
+        warming = cohort.present.any() & ~server.settled
+        server = switch(
+            warming,
+            [lambda method, server, *seen: server, lambda method, server, *seen: method._remember(server, *seen)],
+            *(self, server, uploads, cohort),
+        )
+        stage = jnp.where(warming, due, 2 * cohort.present.any())
         return switch(
-            jnp.where(cohort.present.any(), stage, 0),
+            stage,
             [
                 lambda method, server, *seen: server,
-                lambda method, server, *seen: method._remember(server, *seen),
-                lambda method, server, *seen: method._first(method._remember(server, *seen), *seen),
+                lambda method, server, *seen: method._first(server, *seen),
                 lambda method, server, *seen: method._again(server, *seen),
             ],
-            self,
-            server,
-            uploads,
-            cohort,
+            *(self, server, uploads, cohort),
         )
 
     def _remember(self, server: Server, uploads: Tree, cohort: Cohort) -> Server:

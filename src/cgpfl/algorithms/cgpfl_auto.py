@@ -213,19 +213,16 @@ class CGPFLAuto(Method):
         total, needed = answers.sum(), self.warmup * n * (server.settled + 1.0)
         due = (total >= needed) & ((answers >= 2 * self.folds).all() | (total >= needed + 2 * self.warmup * n))
         watching = (server.settled <= REPAIRS) & (server.k <= slots) & ((server.settled == 0) | (server.k > 1))
-        stage = jnp.where(watching, 1 + due * (1 + (server.settled > 0)), 0)
+        noting = cohort.present.any() & watching
         server = switch(
-            jnp.where(cohort.present.any(), stage, 0),
-            [
-                lambda method, server, *seen: server,
-                lambda method, server, *seen: method._note(server, *seen),
-                lambda method, server, *seen: method._first(method._note(server, *seen)),
-                lambda method, server, *seen: method._again(method._note(server, *seen)),
-            ],
-            self,
-            server,
-            uploads,
-            cohort,
+            noting,
+            [lambda method, server, *seen: server, lambda method, server, *seen: method._note(server, *seen)],
+            *(self, server, uploads, cohort),
+        )
+        server = switch(
+            jnp.where(noting & due, 1 + (server.settled > 0), 0),
+            [lambda method, s: s, lambda method, s: method._first(s), lambda method, s: method._again(s)],
+            *(self, server),
         )
         warm = (server.settled == 0) | (server.k > slots)
         labels = jnp.where(warm, 0, heard_in(server.assignment, cohort.ids, slots, self.smallest))

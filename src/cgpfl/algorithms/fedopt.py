@@ -18,17 +18,19 @@ Yogi divide by 1 − βᵗ, which FedAdam and FedYogi do not.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array
 
 from cgpfl.algorithms.base import Cohort, Task
 from cgpfl.algorithms.fedavg import FedAvg
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, axpy, where
+
+if TYPE_CHECKING:
+    import optax
 
 OPTIMIZERS = ("adam", "yogi", "adagrad", "momentum", "sgd")
 
@@ -49,6 +51,7 @@ class Server(NamedTuple):
 
 def adaptive(rule: str, b1: Array | float, b2: Array | float, tau: Array | float) -> optax.GradientTransformation:
     """G → u/(√v + τ) of FedAdagrad, FedAdam and FedYogi."""
+    import optax
 
     def init(params: Tree) -> Moments:
         zeros = jax.tree.map(jnp.zeros_like, params)
@@ -90,6 +93,8 @@ class FedOpt(FedAvg):
 
     def rule(self) -> optax.GradientTransformation:
         """The server's optimizer."""
+        import optax
+
         if self.optimizer == "sgd":
             return optax.sgd(self.server_rate)
         if self.optimizer == "momentum":
@@ -107,6 +112,8 @@ class FedOpt(FedAvg):
 
     def aggregate(self, server: Server, uploads: Tree, cohort: Cohort, key: Array) -> Server:
         """One step of the optimizer along FedAvg's mean update; none if nobody answered."""
+        import optax
+
         mean = super().aggregate(server.model, uploads, cohort, key)
         step, state = self.rule().update(axpy(-1.0, mean, server.model), server.optimizer, server.model)
         return where(cohort.present.any(), Server(optax.apply_updates(server.model, step), state), server)

@@ -134,43 +134,29 @@ def lloyd(points: Points, members: Array, k: Array | int, iterations: int = 100)
         squared = points.norms[:, None] - 2 * products + jnp.sum(a * products, axis=0)
         return jnp.where(used & (mass > 0), jnp.maximum(squared, 0.0), FAR)
 
-    def one_hot(labels: Array) -> Array:
-        return members_of(labels, slots, points.weights)
-
-    def refill(labels: Array, nearest: Array) -> tuple[Array, Array]:
-        counts = (one_hot(labels) > 0).sum(axis=0)
+    def refill(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        labels, nearest, _ = state
+        counts = (members_of(labels, slots, points.weights) > 0).sum(axis=0)
         spare = (points.weights > 0) & (counts[labels] > 1) & (nearest > 0)
         empty = used & (counts == 0)
-        give = jnp.argmax(jnp.where(spare, nearest, -1.0))
         fill = empty.any() & spare.any()
-        labels = jnp.where(fill & (jnp.arange(n) == give), jnp.argmax(empty), labels)
-        nearest = jnp.where(fill & (jnp.arange(n) == give), 0.0, nearest)
-        return labels, nearest
+        here = fill & (jnp.arange(n) == jnp.argmax(jnp.where(spare, nearest, -1.0)))
+        return jnp.where(here, jnp.argmax(empty).astype(jnp.int32), labels), jnp.where(here, 0.0, nearest), fill
 
-    def assign(members: Array) -> Array:
+    def iterate(state: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
+        members, labels, _, _, count = state
         squared = distances(members)
-        labels, nearest = jnp.argmin(squared, axis=1).astype(jnp.int32), jnp.min(squared, axis=1)
+        first = (jnp.argmin(squared, axis=1).astype(jnp.int32), jnp.min(squared, axis=1), jnp.bool_(True))
+        new, _, _ = jax.lax.while_loop(lambda filling: filling[2], refill, first)
+        moving = (new != labels).any() & (count < iterations)
+        labels = jnp.where(moving, new, labels)
+        nearest = jnp.take_along_axis(squared, labels[:, None], axis=1)[:, 0]
+        return members_of(labels, slots, points.weights), labels, nearest, moving, jnp.minimum(count + 1, iterations)
 
-        def some_empty(state: tuple[Array, Array, Array]) -> Array:
-            counts = (one_hot(state[0]) > 0).sum(axis=0)
-            return (used & (counts == 0)).any() & (state[2] < slots)
-
-        def fill(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            return (*refill(state[0], state[1]), state[2] + 1)
-
-        return jax.lax.while_loop(some_empty, fill, (labels, nearest, jnp.int32(0)))[0]
-
-    def moving(state: tuple[Array, Array, Array]) -> Array:
-        return state[1] & (state[2] < iterations)
-
-    def iterate(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        labels, _, count = state
-        new = assign(one_hot(labels))
-        return new, jnp.any(new != labels), count + 1
-
-    labels = assign(members)
-    labels, _, count = jax.lax.while_loop(moving, iterate, (labels, jnp.bool_(True), jnp.int32(0)))
-    final = jnp.take_along_axis(distances(one_hot(labels)), labels[:, None], axis=1)[:, 0]
+    # The first pass takes the memberships that are given; in the last one no label moves, so its distances are those
+    # to the final centres.
+    start = (members, jnp.full(n, -1, jnp.int32), jnp.zeros(n), jnp.bool_(True), jnp.int32(-1))
+    _, labels, final, _, count = jax.lax.while_loop(lambda state: state[3], iterate, start)
     return KMeans(labels, jnp.sum(points.weights * final), final, count)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
 
 from cgpfl.tree import switch
@@ -23,6 +22,8 @@ def match(new: Array, old: Array, slots: int, k: Array | int | None = None) -> A
         return jnp.arange(slots, dtype=jnp.int32)
 
     def renamed(new: Array, old: Array, k: Array) -> Array:
+        import optax  # takes a quarter of a second, and a kept program needs none
+
         overlap = jnp.matmul(jax.nn.one_hot(new, slots).T, jax.nn.one_hot(old, slots))
         used = jnp.arange(slots) < k
         overlap = jnp.where(used[:, None] == used[None, :], overlap, -1.0 - new.shape[0])

@@ -238,9 +238,9 @@ def advance(
         state = on_mesh(State(server, work.clients, heard, state.diverged), static.mesh)
 
         def write() -> tuple[dict[str, Array], Array, Array]:
-            record = of.evaluate(of_round, state)
+            record, put_at = of.evaluate(of_round, state), jax.lax.dynamic_update_index_in_dim
             fine = jnp.isfinite(record["train_loss"]).all(axis=-1)
-            return {k: v.at[written].set(record[k]) for k, v in records.items()}, written + 1, fine
+            return {k: put_at(v, record[k], written, 0) for k, v in records.items()}, written + 1, fine
 
         due = ((t + 1) % every == 0) | (t + 1 == total)
         records, written, fine = jax.lax.cond(due, write, lambda: (records, written, jnp.ones_like(work.finite)))

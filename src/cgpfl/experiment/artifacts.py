@@ -63,7 +63,8 @@ def models(result: Result) -> tuple[dict[str, np.ndarray], dict[str, Any]] | Non
     simulation = result.simulation.alone() if isinstance(result.simulation, Simulation) else result.simulation
     one = jax.jit(simulation.personal) if isinstance(simulation, Simulation) else getattr(simulation, "personal", None)
     personal = [_flat(one(result.state, int(i))) for i in clients] if one else []
-    shared = [result.method.shared(result.method.send(result.state.server, result.data.ids[i])) for i in first]
+    send = jax.jit(lambda server, i: result.method.shared(result.method.send(server, i)))  # else a program an operation
+    shared = [send(result.state.server, result.data.ids[i]) for i in first]
     kept = [] if any(m is None for m in shared) else [_flat(m) for m in shared]
     if not personal + kept:
         return None

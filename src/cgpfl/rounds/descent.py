@@ -7,17 +7,19 @@ optimizer's state begins anew in every round: what a client keeps over rounds is
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array
 
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.registry import Registry, imported
 from cgpfl.rounds.outgoing import norm
 from cgpfl.tree import Tree, axpy
+
+if TYPE_CHECKING:
+    import optax
 
 SCHEDULES = ("constant", "linear", "cosine")
 
@@ -92,6 +94,8 @@ class Momentum(Descent):
 
     def transform(self) -> optax.GradientTransformation:
         """Optax's trace."""
+        import optax
+
         return optax.trace(decay=self.momentum)
 
 
@@ -107,6 +111,8 @@ class Adam(Descent):
 
     def transform(self) -> optax.GradientTransformation:
         """Optax's."""
+        import optax
+
         return optax.scale_by_adam(b1=self.b1, b2=self.b2, eps=self.eps)
 
 

@@ -11,13 +11,15 @@ from jax import Array
 class Batch(NamedTuple):
     """Samples with weights: ``x [B, ...]``, ``y [B]``, ``weight [B]`` (0 = padding).
 
-    ``key`` is for what a model draws in training, such as dropout; None: it draws nothing.
+    ``key`` is for what a model draws in training, such as dropout; None: it draws nothing. ``expected`` is how many
+    samples there are on average, where chance says how many.
     """
 
     x: Array
     y: Array
     weight: Array
     key: Array | None = None
+    expected: Array | None = None
 
 
 DRAWN = 0x6D61736B

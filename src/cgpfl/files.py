@@ -37,14 +37,14 @@ SUMS = "sha256sums.txt"
 
 
 @contextmanager
-def written(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
+def written(path: Path, *, sync: bool = True, mode: int = 0o666) -> Iterator[BinaryIO]:
     """A file to write to that becomes ``path`` when all is written; nothing is left of a failure.
 
-    ``sync``: down to the disk, before it gets its name.
+    ``sync``: down to the disk, before it gets its name. ``mode``: who may read it, less the process's mask.
     """
     writable(path)
     part = path.with_name(f".{secrets.token_hex(8)}.part")
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -64,9 +64,9 @@ def written(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
         os.close(folder)
 
 
-def write(path: Path, *content: bytes | memoryview) -> None:
+def write(path: Path, *content: bytes | memoryview, mode: int = 0o666) -> None:
     """Write a file whole or not at all."""
-    with written(path) as file:
+    with written(path, mode=mode) as file:
         for part in content:
             file.write(part)
 

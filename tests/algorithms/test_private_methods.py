@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cgpfl
-from cgpfl.algorithms import IFCA, SCAFFOLD, ClientData, Cohort, Ditto, FedAvg, Local, Seamed, Task
+from cgpfl.algorithms import IFCA, SCAFFOLD, ClientData, Cohort, Ditto, FedAvg, FedProx, Local, Seamed, Task
 from cgpfl.algorithms.parts import Parts
 from cgpfl.algorithms.private import NoisyTask, PoissonData, noisy
 from cgpfl.attacks import ATTACKS
@@ -18,7 +18,7 @@ from cgpfl.engine.privacy import most_often, protected, says_its_own
 from cgpfl.engine.simulation import check_start
 from cgpfl.errors import CgpflError
 from cgpfl.hyperparameters import algorithm
-from cgpfl.rounds import ClientLevel, Quantise, RoundRobin, SampleLevel, Uniform
+from cgpfl.rounds import ClientLevel, Median, Quantise, RoundRobin, SampleLevel, Uniform
 from cgpfl.rounds.account import Steps
 from cgpfl.rounds.outgoing import norm
 from cgpfl.rounds.privacy import clipped_sum
@@ -59,7 +59,7 @@ def test_what_is_not_finite_leaves_as_nothing():
 
 
 def test_a_gradient_without_noise_is_the_mean_of_clipped_ones():
-    task, data = noisy(task_of(), samples([[3.0, 4.0], [0.0, 0.5]]), 1.0, jnp.float32(0), 0)
+    task, data = noisy(task_of(), samples([[3.0, 4.0], [0.0, 0.5]]), 1.0, jnp.float32(0))
     batch = data.batch(KEY, 0)
     found = task.grad({"w": jnp.zeros(2)}, batch)["w"]  # −x of each: (−0.6, −0.8) and (0, −0.5)
     np.testing.assert_allclose(found, [-0.3, -0.65], rtol=1e-6)
@@ -70,8 +70,8 @@ def test_a_gradient_without_noise_is_the_mean_of_clipped_ones():
 
 
 def test_noise_is_a_multiple_of_the_clip_and_new_in_each_step():
-    nothing = Batch(jnp.zeros((4, 1000)), jnp.zeros(4, jnp.int32), jnp.zeros(4), KEY)
-    task = NoisyTask(task_of().initial, quadratic(points(np.zeros((2, 1000)))), 2, clip=2.0, noise=3.0, expected=4.0)
+    nothing = Batch(jnp.zeros((4, 1000)), jnp.zeros(4, jnp.int32), jnp.zeros(4), KEY, jnp.float32(4))
+    task = NoisyTask(task_of().initial, quadratic(points(np.zeros((2, 1000)))), 2, clip=2.0, noise=3.0)
     zeros = {"w": jnp.zeros(1000)}
     one = task.grad(zeros, nothing)["w"]
     assert float(one.std()) == pytest.approx(3 * 2 / 4, rel=0.1)
@@ -80,6 +80,12 @@ def test_noise_is_a_multiple_of_the_clip_and_new_in_each_step():
     assert float(two.std()) == pytest.approx(np.sqrt(2) * 3 * 2 / 4, rel=0.1)
     other = task.grad(zeros, nothing._replace(key=jax.random.key(8)))["w"]
     assert abs(float(np.corrcoef(one, other)[0, 1])) < 0.1
+    # on the same minibatch, elsewhere: the loss of nothing is flat, so both gradients are noise alone, in a loop, too
+    moved = {"w": jnp.full(1000, 1e-3)}
+    assert abs(float(np.corrcoef(one, task.grad(moved, nothing)["w"])[0, 1])) < 0.1
+    both = jax.vmap(lambda at: task.grad({"w": at}, nothing)["w"])(jnp.stack([zeros["w"], moved["w"]]))
+    assert abs(float(np.corrcoef(*both)[0, 1])) < 0.1
+    np.testing.assert_array_equal(task.grad(zeros, nothing)["w"], one)  # the same again tells nothing new
 
 
 def test_minibatches_are_poisson_samples_whatever_the_padding():
@@ -97,6 +103,55 @@ def test_minibatches_are_poisson_samples_whatever_the_padding():
     chosen = set(np.asarray(at[0])[np.asarray(weight[0]) > 0].tolist())
     assert chosen == set(np.asarray(there)[np.asarray(heavy) > 0].tolist())
     assert float(one.poisson(KEY, 80)[1].sum()) == 50  # more than there are: all
+
+
+def test_steps_are_as_long_on_a_fold_as_on_all():
+    """Thirty samples at 0.4 in minibatches of 20: of all 20 are expected, of a fold its ten; the mean is −0.4."""
+    task, data = noisy(task_of(), samples(np.full((30, 2), 0.4)), 1.0, jnp.float32(0))
+    fold = data.fold(jnp.int32(0), 3, jnp.uint32(1))
+    assert [float(data.batch(KEY, b).expected) for b in (0, 20, 40)] == [30, 20, 30]
+    assert [float(fold.batch(KEY, b).expected) for b in (0, 5, 20)] == [10, 5, 10]
+    found = task.grad({"w": jnp.zeros(2)}, fold.batch(KEY, 20))["w"]
+    np.testing.assert_allclose(found, [-0.4, -0.4], rtol=1e-6)
+
+
+def test_noise_of_another_method_setting_or_bound_is_another():
+    """Samples at 0 move nothing, so uploads are noise alone: of what differs in anything it is independent."""
+    task, data = task_of(quadratic(points(np.zeros((2, 4000))))), samples(np.zeros((1, 4000)))
+    level = ClientLevel(clip=1.0, noise=3.0, times=4)
+    sample = SampleLevel(noises=(3.0,), steps=(Steps(4, 1, 1, 0),))
+    one = FedAvg(local_rounds=1, batch_size=0)
+
+    def sent(method, privacy, **rules):
+        upload, _ = Seamed(method, privacy=privacy, **rules).train(task, task.initial, (), data, KEY)
+        return np.asarray(upload["w"]) / float(np.asarray(upload["w"]).std())
+
+    def alike(a, b):
+        return abs(float(np.corrcoef(a, b)[0, 1])) > 0.1
+
+    for kind, larger in ((level, 6.0), (sample, (6.0,))):
+        name = "noise" if kind is level else "noises"
+        found = [
+            sent(one, kind),
+            sent(FedProx(local_rounds=1, batch_size=0), kind),
+            sent(dataclasses.replace(one, rate=0.02), kind),
+            sent(one, dataclasses.replace(kind, clip=0.5)),
+            sent(one, dataclasses.replace(kind, **{name: larger})),
+            sent(one, kind, mean=Median()),
+        ]
+        assert not any(alike(a, b) for i, a in enumerate(found) for b in found[:i])
+        np.testing.assert_array_equal(found[0], sent(one, kind))  # the same again is the same upload
+    shared = [sent(one, dataclasses.replace(level, together=k)) for k in (1, 9)]
+    assert not alike(*shared)
+
+
+def test_a_program_draws_as_its_method_does():
+    """Settings are numbers of a program: the same noise, whether it is compiled or not."""
+    task, data = task_of(), samples([[3.0, 4.0]])
+    method = Seamed(FedAvg(local_rounds=1), privacy=ClientLevel(noise=5.0))
+    one, _ = method.train(task, task.initial, (), data, KEY)
+    two, _ = jax.jit(lambda m: m.train(task, task.initial, (), data, KEY))(method)
+    np.testing.assert_allclose(one["w"], two["w"], rtol=1e-5)
 
 
 def test_the_clip_is_over_all_that_is_uploaded():

@@ -8,6 +8,7 @@ import pytest
 import cgpfl
 from cgpfl.algorithms.wrapper import Seamed
 from cgpfl.attacks import ATTACKS
+from cgpfl.auditing import attack
 from cgpfl.auditing.attack import accounted, is_noised, noise_of
 from cgpfl.auditing.bounds import gaussian_noise
 from cgpfl.auditing.canaries import bound_of, canary_clients, planted
@@ -183,6 +184,27 @@ def test_samples_are_held_against_data_that_are_replaced():
     assert at_most(told, "sample") == 5.0
     assert at_most({"level": "sample", "epsilon": 3.0}, "sample") == 3.0
     assert at_most({"level": "sample", "epsilon": 3.0}, "client") is at_most(None, "client") is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "rounds"),
+    [([{"name": "clip"}, {"name": "noise", "scale": 0.5}], 0), pytest.param(["clip"], 1, marks=pytest.mark.slow)],
+)
+def test_an_account_counts_the_upload_that_is_looked_at(tmp_path, monkeypatch, rules, rounds):
+    """Of a run of one round: the only upload, from the model before it; without an account one that comes after it."""
+    trained, asked = attack.trained, []
+
+    def noted(method, data, model, settings):
+        found = trained(method, data, model, settings)
+        asked.append(found.rounds)
+        assert int(found.state.answers) == 4 * found.rounds
+        return found
+
+    monkeypatch.setattr(attack, "trained", noted)
+    cgpfl.run("fedavg", tiny(), "mlr", rounds=1, outgoing=rules, out=tmp_path / "run", progress=False)
+    facts = cgpfl.audit(tmp_path / "run", references=0, attacked=0).facts
+    assert asked == [rounds]
+    assert facts["bounds"]["sample"]["view"] == "upload"
 
 
 @pytest.mark.slow

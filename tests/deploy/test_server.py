@@ -42,6 +42,14 @@ def federation(app, states, behave=None):
     return grid
 
 
+def test_noise_of_nodes_is_no_simulations(tmp_path):
+    made = make_app(tmp_path / "app", [{"name": "fedavg"}], rounds=1)
+    file = made / "experiment.toml"
+    file.write_text('outgoing = ["clip", "noise"]\n' + file.read_text())
+    with pytest.raises(CgpflError, match="outgoing = noise: nodes' noise is their own"):
+        compare(made, tmp_path / "run")
+
+
 def test_a_run_folder_like_a_simulations(app, tmp_path):
     out = tmp_path / "run"
     run_server(app, federation(app, tmp_path), out)

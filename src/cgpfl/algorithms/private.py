@@ -2,7 +2,7 @@
 
 Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang: Deep Learning with Differential Privacy. CCS 2016.
 
-    minibatch   each of the client's n samples with chance q = b/n, by itself (Poisson)
+    minibatch   each of the n samples that are seen with chance q = b/n, by itself (Poisson)
     gradient    (Σ clip(∇ℓ_j) + z·C·N(0, 1)) / min(b, n)  +  the regulariser's, which knows no samples
 
 What never leaves its client is trained on ``task.own``, the task without noise.
@@ -19,6 +19,7 @@ from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Task
 from cgpfl.batch import Batch, model_key
+from cgpfl.contexts.evidence import hashed
 from cgpfl.errors import CgpflError
 from cgpfl.rounds.account import room
 from cgpfl.rounds.outgoing import Noise
@@ -46,19 +47,19 @@ class PoissonData(ClientData):
     def batch(self, key: Array, size: int) -> Batch:
         """A Poisson sample; ``size=0``: all of them."""
         batch = self.all() if size == 0 else self.take(*self.poisson(key, size))
-        return batch._replace(key=model_key(key))
+        held = jnp.maximum(self.count, 1).astype(jnp.float32)  # of a fold its own
+        return batch._replace(key=model_key(key), expected=held if size == 0 else jnp.minimum(held, size))
 
 
 @dataclass(frozen=True)
 class NoisyTask(Task):
-    """The task with noisy gradients; ``noise`` is a multiple of ``clip``, ``expected`` the samples of a minibatch.
+    """The task with noisy gradients; ``noise`` is a multiple of ``clip``.
 
     A gradient of anything but the loss is refused: nothing is known of what it tells.
     """
 
     clip: Any = 1.0
     noise: Any = 1.0
-    expected: Array | float = 1.0
 
     @property
     def own(self) -> Task:
@@ -66,7 +67,7 @@ class NoisyTask(Task):
         return Task(**{f.name: getattr(self, f.name) for f in fields(Task)})
 
     def grad(self, params: Tree, batch: Batch) -> Tree:
-        """∇f_i on a batch, clipped and with noise drawn from the batch's own key: once for each batch."""
+        """∇f_i on a batch, clipped and with noise of the batch's own key and of where it is taken."""
         assert batch.key is not None
         return self._noisy(params, batch, jax.random.fold_in(batch.key, STREAM))
 
@@ -87,7 +88,8 @@ class NoisyTask(Task):
         return jax.lax.scan(step, params, jax.random.split(jax.random.fold_in(batch.key, STREAM), steps))[0]
 
     def _noisy(self, params: Tree, batch: Batch, key: Array) -> Tree:
-        plain = self.own
+        assert batch.expected is not None
+        plain, key = self.own, jax.random.fold_in(key, word_of(params))  # elsewhere it has another noise
 
         def of_one(x: Array, y: Array) -> Tree:
             one = Batch(x[None], y[None], jnp.ones(1), batch.key)
@@ -96,13 +98,20 @@ class NoisyTask(Task):
         total = clipped_sum(jax.vmap(of_one)(batch.x, batch.y), batch.weight, self.clip)
         total = Noise(scale=self.noise * self.clip).change(total, key)
         regular = jax.grad(lambda p: jnp.asarray(plain.penalty(p), jnp.float32))(params)
-        return axpy(1.0 / self.expected, total, regular)
+        return axpy(1.0 / batch.expected, total, regular)
 
 
-def noisy(task: Task, data: ClientData, clip: Array | float, noise: Array, batch_size: int) -> tuple[Task, ClientData]:
+def word_of(tree: Tree, start: Array | int = 0) -> Array:
+    """32 bits of all numbers of a tree, where they are, and ``start``: of other numbers they are others."""
+    word = jnp.asarray(start, jnp.uint32)
+    for leaf in jax.tree.leaves(tree):
+        bits = jax.lax.bitcast_convert_type(jnp.ravel(jnp.asarray(leaf, jnp.float32)), jnp.uint32)
+        word = hashed(hashed(bits, hashed(jnp.arange(bits.size), word)).sum(dtype=jnp.uint32), word)
+    return word
+
+
+def noisy(task: Task, data: ClientData, clip: Array | float, noise: Array) -> tuple[Task, ClientData]:
     """Task and samples of a client as DP-SGD has them."""
-    held = data.count.astype(jnp.float32)
-    expected = jnp.maximum(held if batch_size == 0 else jnp.minimum(held, batch_size), 1.0)
     given = {f.name: getattr(task, f.name) for f in fields(Task)}
     samples = PoissonData(**{f.name: getattr(data, f.name) for f in fields(ClientData)})
-    return NoisyTask(**given, clip=clip, noise=noise, expected=expected), samples
+    return NoisyTask(**given, clip=clip, noise=noise), samples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.lying import LIES, Told, bounded, forged, poisoned
-from cgpfl.algorithms.private import noisy
+from cgpfl.algorithms.private import noisy, word_of
 from cgpfl.algorithms.steps import full_loss
 from cgpfl.attacks import ATTACKS, Attack, Nobody
 from cgpfl.errors import CgpflError
@@ -24,6 +25,7 @@ from cgpfl.rounds import (
     Encoder,
     Known,
     Mean,
+    Noise,
     Outgoing,
     Privacy,
     SampleLevel,
@@ -31,7 +33,7 @@ from cgpfl.rounds import (
     Uniform,
     WeightedMean,
 )
-from cgpfl.rounds.privacy import ALIKE
+from cgpfl.rounds.privacy import ALIKE, sends
 from cgpfl.tree import Tree
 
 
@@ -219,9 +221,9 @@ class Seamed(Wrapper):
         level = self.privacy
         if self.attack.poisons:
             data, message = poisoned(data, message.lies, self.attack, task), message.message
-        seen = (task, data)
+        seen, own_key = (task, data), self.own_key(key)
         if isinstance(level, SampleLevel) and level.steps:  # else nothing leaves, and nothing is to be protected
-            seen = noisy(task, data, level.clip, level.noise(data.count), level.steps[0].batch_size)
+            seen, key = noisy(task, data, level.clip, level.noise(data.count)), own_key
         left = client.residual if self.keeps else []
         client = client.client if self.keeps else client
         upload, new = self.method.train(seen[0], message, client, seen[1], key)
@@ -240,7 +242,7 @@ class Seamed(Wrapper):
                 if not isinstance(rule, Encoder):
                     update = rule.change(update, own)
             if isinstance(level, ClientLevel):  # the last before the wire: what is done to it then costs nothing
-                update = level.change(update, jax.random.fold_in(key, NOISE))
+                update = level.change(update, jax.random.fold_in(own_key, NOISE))
             if self.encoder is not None:
                 encoded = self.encoder.encode(update, keys[-1])
                 if self.keeps:
@@ -252,6 +254,17 @@ class Seamed(Wrapper):
         if self.encoder is None and not self.sampler.by_loss:
             return upload, kept
         return Sent(upload, encoded, self._loss(task, message, client, data, key)), kept
+
+    def own_key(self, key: Array) -> Array:
+        """A client's key for what protects it: of another method, or with other settings or noise, it is another.
+
+        So several methods' noises are independent, as the sum of what they cost needs it. Itself without privacy.
+        """
+        if not is_private(self):
+            return key
+        words = repr(jax.tree.map(lambda _: 0.0, self)).encode()  # all that is no number of the program's
+        start = int.from_bytes(hashlib.sha256(words).digest()[:4], "big")
+        return jax.random.fold_in(key, word_of(self, jnp.uint32(start)))
 
     def _loss(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> Any:
         """f_i of the shared model, or of the personal one where there is none; nothing if nobody asks."""
@@ -331,7 +344,7 @@ class Seamed(Wrapper):
     def _must_be_update(self, message: Any, upload: Any) -> None:
         """Refuse uploads of which a part is no update: a choice, a count. Noise does not cover it."""
         leaves, anchors, _ = self._anchored(message, upload)
-        if leaves and getattr(self.method, "noisy_steps", lambda rounds: None)(1) == ():
+        if leaves and not sends(self.method):
             name = getattr(self.method, "name", "") or type(self.method).__name__
             raise CgpflError(f"{name}: privacy: its noisy_steps say that nothing leaves, and it sends something")
         if any(a is None and v.size for v, a in zip(leaves, anchors, strict=True)):
@@ -361,6 +374,11 @@ STREAM, NOISE = 0x5EA, 0xD1FF
 def is_private(method: Any) -> bool:
     """Whether a method's uploads are protected: then neither counts nor metrics leave a client."""
     return isinstance(method, Seamed) and type(method.privacy) is not Privacy
+
+
+def adds_noise(method: Any) -> bool:
+    """Whether clients noise what leaves by a rule of the round, of which no ε is counted."""
+    return isinstance(method, Seamed) and any(isinstance(rule, Noise) for rule in method.outgoing)
 
 
 def seamed(method: Any, rules: dict[str, Any]) -> Any:

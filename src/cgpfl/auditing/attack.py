@@ -140,7 +140,7 @@ def _audit(
     data, task = result.data, result.task
     pool, canaries = Pool.of(data), planted(data, seed)
     width = int(data.train.counts.max()) + canaries.rows.shape[1]
-    raw = Trained(result.simulation, result.state).losses(pool.rows)
+    raw = Trained(result.simulation, result.state, result.simulation.rounds).losses(pool.rows)
     target = _phi(raw, task)
     known = _references(result, settings, pool, canaries, references, seed, width, say)
     seen = [view for view in VIEWS if view in target]
@@ -155,7 +155,7 @@ def _audit(
     worst = max(seen, key=lambda view: membership[view][strongest]["auc"])
     privacy = accounted(path, result.label) or of_rules(result)
     delta = DELTA if privacy is None else privacy["delta"]
-    bounds = _bounds(result, settings, canaries, known, seed, width, delta, say)
+    bounds = _bounds(result, settings, canaries, known, seed, width, privacy, say)
     why, inverted = _inverted(result.simulation, attacked, say)
     each = membership[worst][strongest]["each"]
     order = sorted(range(data.clients), key=lambda i: -each[i])[:LISTED]
@@ -211,20 +211,26 @@ def _bounds(
     known: list[dict[str, tuple[np.ndarray, np.ndarray]]],
     seed: int,
     width: int,
-    delta: float,
+    privacy: dict[str, Any] | None,
     say: Say,
 ) -> dict[str, Any]:
-    """Lower bounds of ε by canaries; guessed from what leaves a client, never from a personal model."""
+    """Lower bounds of ε by canaries; guessed from what leaves a client, never from a personal model.
+
+    Where there is an account, ``privacy``, the upload that is looked at is the last of those that it counts.
+    """
     data, found = result.data, dict[str, Any]()
+    delta = DELTA if privacy is None else privacy["delta"]
+    level = result.method.privacy if isinstance(result.method, Seamed) else None
+    summed = isinstance(level, ClientLevel) and level.together > 1  # noise is enough in a mean alone
+    before = settings["rounds"] - (privacy is not None and not summed)
     say("canary samples")
     train = [
         np.concatenate([part, rows[mask]])
         for part, rows, mask in zip(data.train.parts(), canaries.rows, canaries.known & canaries.inside, strict=True)
     ]
     planted_data = with_parts(canaries.data, train, data.test.parts(), width)
-    with_them = _phi(trained(result.method, planted_data, result.model, settings).losses(canaries.rows), result.task)
-    level = result.method.privacy if isinstance(result.method, Seamed) else None
-    summed = isinstance(level, ClientLevel) and level.together > 1  # noise is enough in a mean alone
+    there = trained(result.method, planted_data, result.model, {**settings, "rounds": before})
+    with_them = _phi(there.losses(canaries.rows), result.task)
     view = next((v for v in ("shared" if summed else "upload", "shared") if v in with_them), None)
     if view is not None:
         scores = with_them[view]

@@ -22,6 +22,7 @@ from cgpfl.auditing.bounds import LowerBound, lower_bound
 from cgpfl.auditing.views import upload_of
 from cgpfl.data import FederatedData
 from cgpfl.engine.problem import Keys, client_keys, round_keys
+from cgpfl.hyperparameters import algorithm
 from cgpfl.rounds import ClientLevel, Privacy, SampleLevel, Uniform
 from cgpfl.tree import Tree
 
@@ -66,6 +67,7 @@ def planted(data: FederatedData, seed: int) -> Planted:
     return Planted(dataclasses.replace(data, x=x, y=labels, made=None), rows, known, inside)
 
 
+@algorithm
 class _Speaker:
     """A method whose clients say what they are told to: an update, from nothing."""
 

@@ -128,6 +128,8 @@ def _attack(
     level = method.privacy if isinstance(method, Seamed) else None
     clips = [rule for rule in method.outgoing if isinstance(rule, Clip)] if isinstance(method, Seamed) else []
     clips += [Clip(norm=level.clip)] if isinstance(level, ClientLevel) else []
+    sampled = level if isinstance(level, SampleLevel) and level.steps else None
+    known = key if sampled is None else method.own_key(key)  # of minibatches
     own, size = unseamed(method), sum(jnp.sum(v * v) for v in seen)
     private = client.client if isinstance(method, Seamed) and method.keeps else client
 
@@ -136,9 +138,9 @@ def _attack(
         one = jnp.float32(1)
         data = ClientData(x, jax.nn.softmax(logits), jnp.arange(places), count, one, 0 * one)
         trying = (guess, data)
-        if isinstance(level, SampleLevel) and level.steps:  # its clip and its minibatches; the noise nobody knows
-            trying = noisy(guess, data, level.clip, jnp.float32(0), level.steps[0].batch_size)
-        update = _update(method, message, own.train(trying[0], message, private, trying[1], key)[0])
+        if sampled is not None:  # its clip and its minibatches; the noise nobody knows
+            trying = noisy(guess, data, sampled.clip, jnp.float32(0))
+        update = _update(method, message, own.train(trying[0], message, private, trying[1], known)[0])
         for rule in clips:
             update = rule.change(update, key)
         return sum((jnp.sum((a - b) ** 2) for a, b in zip(update, seen, strict=True)), jnp.float32(0)) / size

@@ -33,28 +33,32 @@ MOST_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class Trained:
-    """A method after its last round."""
+    """A method after its last round, or after so many ``rounds``."""
 
     simulation: Simulation
     state: State
+    rounds: int
 
     def losses(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Loss of each client's samples ``rows [N, P]`` under each model that there is, ``{view: [N, P]}``."""
         of, block = self.simulation, min(MOST_AT_ONCE, self.simulation.static.clients)
-        found = _losses(of.method, of.task, of.arrays, of.keys, self.state, jnp.asarray(rows), of.rounds, block)
+        found = _losses(of.method, of.task, of.arrays, of.keys, self.state, jnp.asarray(rows), self.rounds, block)
         return {view: np.asarray(v, np.float64) for view, v in found.items()}
 
 
 def trained(method: Any, data: FederatedData, model: Any, settings: dict[str, Any]) -> Trained:
-    """Run it in memory; ``settings``: of :class:`~cgpfl.engine.Simulation`."""
-    quiet = {**settings, "eval_every": settings["rounds"], "patience": 0, "metrics": []}
+    """Run it in memory; ``settings``: of :class:`~cgpfl.engine.Simulation`, of which ``rounds`` may be 0."""
+    rounds = settings["rounds"]
+    quiet = {**settings, "rounds": max(rounds, 1), "eval_every": max(rounds, 1), "patience": 0, "metrics": []}
     simulation = Simulation(method, data, model, **quiet)
+    if not rounds:
+        return Trained(simulation, simulation.start(), 0)
     done = Drive(simulation).quick()
     if int(done.state.diverged) >= 0:
         raise CgpflError(
             f"audit: a training of its own diverged in round {int(done.state.diverged) + 1}; lower the rates"
         )
-    return Trained(simulation, done.state)
+    return Trained(simulation, done.state, rounds)
 
 
 def upload_of(method: Any, server: Any, client_id: Array, sent: Any) -> Any:
@@ -75,7 +79,7 @@ def is_model(tree: Any, like: Tree) -> bool:
 def _one(method: Any, task: Task, arrays: Any, keys: Any, server: Any, rounds: int, args: Any) -> dict[str, Array]:
     client_id, client, rows, count, looked = args
     view, message = arrays.view(rows, count), method.send(server, client_id)
-    last, next_ = (client_keys(round_keys(keys, t), client_id) for t in (rounds - 1, rounds))
+    last, next_ = (client_keys(round_keys(keys, t), client_id) for t in (max(rounds - 1, 0), rounds))
     sent, _ = method.train(task, message, client, view, next_.train)
     models = {
         "upload": upload_of(method, server, client_id, sent),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cgpfl.algorithms.wrapper import adds_noise
 from cgpfl.data import FederatedData
 from cgpfl.data.local import load_local
 from cgpfl.deploy.agreement import EXPERIMENT, FORM, Agreement, read_agreement
@@ -58,7 +59,10 @@ def compare(app: Path, out: Path) -> str:
             raise CgpflError(f"run {out}: nodes agreed on another form than their data gives here")
     if not math.isinf(float(agreed.values.get("epsilon", math.inf))):
         raise CgpflError("check: nodes' noise is their own, and they tell no scores: nothing can be compared")
-    experiment, data, model = from_dict(agreed.values, str(agreed.where)), together(agreed), agreed.model()
+    experiment = from_dict(agreed.values, str(agreed.where))
+    if any(adds_noise(method) for method in experiment.methods().values()):
+        raise CgpflError("check: outgoing = noise: nodes' noise is their own: nothing can be compared")
+    data, model = together(agreed), agreed.model()
     metrics = pd.read_parquet(out / "metrics.parquet")
     worst = 0.0
     with tempfile.TemporaryDirectory() as scratch:

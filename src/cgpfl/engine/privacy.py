@@ -19,6 +19,7 @@ from cgpfl.engine.settings import Settings
 from cgpfl.errors import CgpflError
 from cgpfl.rounds import ClientLevel, Encoder, Known, Privacy, SampleLevel, Sampler, WeightedMean
 from cgpfl.rounds.account import coarse, noise_of_steps, noise_of_uploads
+from cgpfl.rounds.privacy import sends
 
 
 def protected(method: Any, settings: Settings, federations: Mapping[int, FederatedData]) -> Any:
@@ -52,7 +53,7 @@ def _client_level(
 ) -> ClientLevel:
     together = 1
     if settings.trusted == "server":
-        if not getattr(own, "only_means", False) and getattr(own, "noisy_steps", lambda rounds: None)(1) != ():
+        if not getattr(own, "only_means", False) and sends(own):
             raise CgpflError(f"{name}: trusted = server: it looks at single uploads; set trusted = nobody")
         if settings.dropout > 0 or type(rules.mean) is not WeightedMean:
             raise CgpflError("trusted = server: needs everybody's noise in a mean; set dropout = 0 and mean = weighted")

@@ -61,8 +61,7 @@ class ClientLevel(Privacy):
 
     def spent(self, method: Any, samples: Sequence[int]) -> dict[str, Any]:
         """ε of all uploads, and of those of a warm-up, by which contexts are found."""
-        sends = getattr(method, "noisy_steps", lambda rounds: None)(1) != ()
-        times = self.times if sends else 0
+        times = self.times if sends(method) else 0
         warm = min(int(getattr(method, "warmup", 0)), times)
         noise, delta = float(self.noise), float(self.delta)
         parts = {"warm-up (evidence of contexts)": warm, "later rounds" if warm else "uploads": times - warm}
@@ -133,6 +132,11 @@ class SampleLevel(Privacy):
             "parts": parts,
             "clients": [round(e, 4) for e in each],
         }
+
+
+def sends(method: Any) -> bool:
+    """Whether anything leaves its clients: of a method with noisy steps that are none nothing does."""
+    return getattr(method, "noisy_steps", lambda rounds: None)(1) != ()
 
 
 def clipped_sum(gradients: Tree, weight: Array, clip: Array | float) -> Tree:

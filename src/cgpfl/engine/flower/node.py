@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cgpfl.algorithms.wrapper import is_private, unseamed
+from cgpfl.algorithms.wrapper import adds_noise, is_private
 from cgpfl.data import FederatedData
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.evaluate import evaluate_message
@@ -23,8 +23,8 @@ from cgpfl.engine.flower.private import Private
 from cgpfl.engine.flower.wire import pack, unpack
 from cgpfl.engine.problem import Part, client_keys, keys_of, make_task, on_device, round_keys
 from cgpfl.errors import CgpflError
-from cgpfl.hyperparameters import parameters
 from cgpfl.metrics import Metric
+from cgpfl.rounds.privacy import sends
 from cgpfl.tree import all_finite
 
 # Hyper-parameters are arguments of the programs, as in simulation: the same arithmetic.
@@ -142,17 +142,22 @@ class Node:
         flat = {name: np.concatenate([np.ravel(v) for v in leaves]) for name, leaves in sums.items()}
         return {name: np.asarray(value, float).tolist() for name, value in (found | flat).items()}
 
+    @cached_property
+    def _seen(self) -> str:
+        """What an upload follows from beside messages and states, in words: the samples, the method, the model."""
+        settings = self.model.settings() if hasattr(self.model, "settings") else {}
+        more = [getattr(self.model, name, None) for name in ("objective", "frozen")]
+        return repr([self.data.digest, self.method, type(self.model).__name__, settings, *more])
+
     def _train(
         self, private: Private, message: Any, state: Any, order: Order, asked: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
         arrays, keys = self._arrays, client_keys(round_keys(self._keys, order.train), jnp.int32(self.client))
         view = arrays.view(arrays.train.rows[0], arrays.train.counts[0])
         key = keys.train
-        if is_private(self.method):
-            own = unseamed(self.method)
-            settings = parameters(own) if is_dataclass(own) else {}
-            seen = f"{self.data.digest} {type(own).__name__} {settings} {self.method.outgoing}"
-            key = OwnKeys(private.folder, self.method.privacy.times).key(order, asked, key, (self.method, state), seen)
+        if sends(self.method) and (is_private(self.method) or adds_noise(self.method)):
+            times = self.method.privacy.times if is_private(self.method) else None
+            key = OwnKeys(private.folder, times).key(order, asked, key, (self.method, state), self._seen)
         upload, new = _TRAIN(self.method, self._task, message, state, view, key)
         if is_private(self.method) and not bool(all_finite(new)):
             new = state  # to refuse would tell of the samples: it goes on from what it had

@@ -19,7 +19,7 @@ from cgpfl.tree import named
 from helpers import cgpfl as command
 
 SMALL = {"source": "digits", "split": "rotation", "clients": 6, "contexts": 2, "share": 0.1, "seed": 0}
-METHODS = [{"name": "fedavg"}, {"name": "ditto"}, {"name": "cgpfl-auto", "warmup": 5}]
+METHODS = [{"name": "fedavg"}, {"name": "ditto"}, {"name": "cgpfl-auto"}]
 
 
 def test_what_is_left_by_hand():

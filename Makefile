@@ -64,10 +64,10 @@ QUICKLY := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=fals
 
 test:
 	@$(MAKE) --no-print-directory -j 3 browser lint types
-	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not long"
+	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow and not long"
 
 test-slow: $(TESTS)
-	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow
+	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m slow
 
 # Every block of the documentation's pages, the notebooks, all of the paper, and every method where others try one of a kind.
 test-long: $(TESTS)

@@ -40,8 +40,8 @@ def test_measured_contexts_inside_the_suite():
 def test_a_method_has_as_many_rounds_as_its_settings_need():
     assert Suite(FedAvg(), "fedavg").rounds == 5
     suite = Suite(CGPFLAuto(), "cgpfl-auto")
-    assert (suite.method.folds, suite.method.warmup, suite.rounds) == (3, 3, 10)
-    assert suite.settings["rounds"] == 10
+    assert (suite.method.folds, suite.method.warmup, suite.rounds) == (3, 6, 15)
+    assert suite.settings["rounds"] == 15
     assert Suite(CFL(), "cfl").method == CFL()
     assert Suite(object(), "nothing").rounds == 5
 

@@ -12,6 +12,11 @@ def in_use() -> bool:
     return bool(jax.config.values["jax_compilation_cache_dir"] == str(cache_folder() / "xla"))
 
 
+def keeps_compiled() -> bool:
+    """Whether compiled programs go to some folder: else what is compiled ahead is compiled again."""
+    return jax.config.values["jax_compilation_cache_dir"] is not None
+
+
 def use_compilation_cache() -> None:
     """Turn JAX's compilation cache on, unless the user has set one or the folder cannot be written."""
     if jax.config.values["jax_compilation_cache_dir"] is not None:

@@ -78,7 +78,7 @@ class Suite:
 
     def __init__(self, method: Any, name: str) -> None:
         # Few clients and rounds: what a method does only with more of them should happen here, too.
-        small = {"contexts": 2, "folds": 3, "warmup": 3 if hasattr(method, "folds") else 1}
+        small = {"contexts": 2, "folds": 3, "warmup": 6 if hasattr(method, "folds") else 1}
         given: dict[str, Any] = {k: getattr(method, k, None) for k in small}
         less = {k: v for k, v in small.items() if type(given[k]) is int and given[k] > v}
         self.method: Any = replace(method, less) if less and dataclasses.is_dataclass(method) else method

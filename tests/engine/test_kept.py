@@ -35,6 +35,7 @@ def folder(monkeypatch, tmp_path):
     monkeypatch.setenv("CGPFL_CACHE", str(tmp_path))
     monkeypatch.setattr(keeping, "in_use", lambda: True)
     monkeypatch.setattr(keeping, "_wanted", True)
+    monkeypatch.setattr(keeping, "STARTED", time.time())  # sources may have been written just before these tests
     return tmp_path / "programs"
 
 
@@ -104,6 +105,13 @@ def test_other_parts_are_other_programs(folder, traced):
     finally:
         jax.config.update("jax_default_matmul_precision", was)
     assert len(traced) == len(list(folder.iterdir())) == 3
+
+
+def test_nothing_is_kept_of_sources_that_changed_since(folder, monkeypatch):
+    keeping._surroundings.cache_clear()
+    monkeypatch.setattr(keeping, "STARTED", 0.0)
+    run(FedAvg(local_rounds=2))
+    assert not folder.exists()
 
 
 def test_parts_of_the_users_are_not_kept(folder, traced):

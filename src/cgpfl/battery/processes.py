@@ -11,9 +11,11 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,7 +59,8 @@ def over_processes(
 ) -> bool:
     """Run every unit, ``jobs`` at a time; False when ``stop()`` turned true before the end."""
     context = multiprocessing.get_context("spawn")
-    todo, told = context.Queue(), context.Queue()
+    with _quiet_tracker():
+        todo, told = context.Queue(), context.Queue()
     for unit in [*units, *[None] * jobs]:
         todo.put(unit)
     there = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -89,6 +92,22 @@ def over_processes(
             worker.terminate()
         for worker in begun:
             worker.join()
+
+
+@contextmanager
+def _quiet_tracker() -> Iterator[None]:
+    """Start Python's tracker of semaphores so that it says nothing: of workers that are ended it removes what is left."""
+    before = os.environ.get("PYTHONWARNINGS")
+    own = "ignore:resource_tracker:UserWarning"
+    os.environ["PYTHONWARNINGS"] = f"{before},{own}" if before else own
+    try:
+        resource_tracker.ensure_running()
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before
 
 
 def _start(workers: Sequence[Any]) -> None:

@@ -96,7 +96,7 @@ def over_processes(
 
 @contextmanager
 def _quiet_tracker() -> Iterator[None]:
-    """Start Python's tracker of semaphores so that it says nothing: of workers that are ended it removes what is left."""
+    """Start Python's tracker of semaphores so that it says nothing: it removes what ended workers left."""
     before = os.environ.get("PYTHONWARNINGS")
     own = "ignore:resource_tracker:UserWarning"
     os.environ["PYTHONWARNINGS"] = f"{before},{own}" if before else own

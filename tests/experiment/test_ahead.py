@@ -13,7 +13,7 @@ from cgpfl.experiment.ahead import ahead
 def wanted(monkeypatch):
     """As on the command line."""
     monkeypatch.setattr(room, "keeps_programs", lambda: True)
-    monkeypatch.setattr(room, "keeps_compiled", lambda: True)
+    monkeypatch.setattr(room, "use_compilation_cache", lambda: True)
     monkeypatch.setattr(room.jax, "default_backend", lambda: "cpu")
 
 

@@ -12,20 +12,16 @@ def in_use() -> bool:
     return bool(jax.config.values["jax_compilation_cache_dir"] == str(cache_folder() / "xla"))
 
 
-def keeps_compiled() -> bool:
-    """Whether compiled programs go to some folder: else what is compiled ahead is compiled again."""
-    return jax.config.values["jax_compilation_cache_dir"] is not None
-
-
-def use_compilation_cache() -> None:
-    """Turn JAX's compilation cache on, unless the user has set one or the folder cannot be written."""
+def use_compilation_cache() -> bool:
+    """Turn JAX's compilation cache on, unless the user has set one → whether there is one."""
     if jax.config.values["jax_compilation_cache_dir"] is not None:
-        return
+        return True
     folder = cache_folder() / "xla"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return  # a read-only home costs compile time, nothing else
+        return False  # a read-only home costs compile time, nothing else
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # a small one is loaded in a tenth of the time
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    return True

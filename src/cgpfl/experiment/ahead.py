@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from cgpfl.engine.cache import keeps_compiled
+from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.kept import keeps_programs
 from cgpfl.engine.simulation import Simulation
 
@@ -37,7 +37,8 @@ def ahead(makers: Sequence[Make | None], samples: int) -> Iterator[Callable[[int
     engines: dict[int, Future[Any]] = {i: Future() for i, make in enumerate(makers) if make is not None}
     waiting, lock = list(engines), threading.Lock()
     large = samples * len(waiting) > MOST_SAMPLES
-    if len(waiting) < 2 or large or not (keeps_programs() and keeps_compiled()) or jax.default_backend() != "cpu":
+    alone = len(waiting) < 2 or large or not keeps_programs() or jax.default_backend() != "cpu"
+    if alone or not use_compilation_cache():  # without it they would be compiled again
         yield lambda i: None
         return
 

@@ -67,7 +67,7 @@ test:
 	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow and not long"
 
 test-slow: $(TESTS)
-	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m slow
+	XLA_FLAGS="$(QUICKLY)" $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow
 
 # Every block of the documentation's pages, the notebooks, all of the paper, and every method where others try one of a kind.
 test-long: $(TESTS)

@@ -100,7 +100,7 @@ def restarting(federation, stop):
 
 @pytest.mark.slow
 def test_everything_goes_wrong(tmp_path):
-    app = make_app(tmp_path / "app", [{"name": "cgpfl", "contexts": 2}], deadline=40.0, join=1.0, minimum=1, repeats=2)
+    app = make_app(tmp_path / "app", [{"name": "cgpfl", "contexts": 2}], deadline=40.0, join=12.0, minimum=1, repeats=2)
     out, notes, stop = tmp_path / "run", tmp_path / "notes", threading.Event()
     notes.mkdir()
     hooked = {"PYTHONPATH": PATHS, "HOOK": str(notes)}

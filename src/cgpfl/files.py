@@ -231,11 +231,12 @@ def not_deleted(folder: Path) -> None:
     """Refuse a run folder whose models and values were deleted because a client is to be forgotten."""
     try:
         about = json.loads(read_text(folder / GONE))
-    except (OSError, ValueError):
+        client, now = about["client"], about["now"]
+    except (OSError, ValueError, TypeError, KeyError):
         return
     raise CgpflError(
-        f"run {folder}: client {about['client']} was forgotten, and what was learned with it deleted; the run without "
-        f"it is {about['now']}"
+        f"run {folder}: client {client} was forgotten, and what was learned with it deleted; the run without it is "
+        f"{now}"
     )
 
 

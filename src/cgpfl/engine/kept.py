@@ -95,7 +95,7 @@ def kept(function: Any, args: tuple[Any, ...], static: Any, used_up: int) -> Kep
         if exported is None:
             exported = _trace(function, form, forms, static, donated)
             _save(file, exported.serialize())
-    except (ImportError, ValueError, NotImplementedError):  # no form of it; or an error, then found again
+    except (ImportError, ValueError, NotImplementedError):  # not exportable, or the method's own error, said later
         return None
     program = jax.jit(exported.call, donate_argnums=donated).lower(*forms).compile()
     return Kept(program, jax.tree.structure(args[used_up]))

@@ -13,6 +13,7 @@ from torch_nets import MLP, LeNet, Recurrent, ResNet18, Small  # noqa: E402
 
 import cgpfl  # noqa: E402
 from cgpfl.batch import Batch  # noqa: E402
+from cgpfl.data.form import Form  # noqa: E402
 from cgpfl.errors import CgpflError  # noqa: E402
 from cgpfl.experiment.result import PersonalModel  # noqa: E402
 from cgpfl.inference import graph  # noqa: E402
@@ -90,7 +91,7 @@ def test_losses_and_gradients_of_several_clients(case, tmp_path):
         assert max(np.abs(g).max() for g in gradient.values()) > 1e-3
         for name, wanted in gradient.items():
             np.testing.assert_allclose(found[name], wanted, atol=TOLERANCE, rtol=0, err_msg=name)
-    one = PersonalModel(jax.tree.map(np.asarray, own[1]), model)
+    one = PersonalModel(jax.tree.map(np.asarray, own[1]), model, Form(model.shape, model.classes))
     (tmp_path / "m.onnx").write_bytes(graph.onnx_bytes(one))
     assert graph.check_graph(tmp_path / "m.onnx", one, x[0]) < TOLERANCE
 

@@ -35,15 +35,14 @@ class ClientRounds:
 class Ours:
     """A simulation that is advanced round by round."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, precision: str = "default") -> None:
         self.case = case
         self.data: FederatedData = federation(case)
         self.rule: Rule = rule_of(case)
         model = model_of(case.model)
         devices = enough_devices(model, self.data.clients, self.data.x.nbytes)
-        self.simulation = Simulation(
-            method_of(case.method), self.data, model, rounds=FOREVER, eval_every=FOREVER, devices=devices
-        )
+        settings: dict[str, Any] = {"rounds": FOREVER, "eval_every": FOREVER, "precision": precision}
+        self.simulation = Simulation(method_of(case.method), self.data, model, devices=devices, **settings)
         self.drive = Drive(self.simulation)
         self.program: Any = None
         """The compiled block of rounds, once it is."""

@@ -56,7 +56,6 @@ def rivals(ours: Ours, expected: ClientRounds) -> Rivals:
     start, upload = as_torch(model, expected.start), as_torch(model, expected.upload)
     personal = None if expected.personal is None else as_torch(model, expected.personal)
     worst = 0.0
-    # On a GPU PyTorch's convolutions may round to tf32 though they are asked not to (off by 1 % of a round's move).
     tolerance = TOLERANCE_ON_A_GPU if to.type != "cpu" and model == "cnn" else TOLERANCE
     for who, (theta, sent) in pytorch.results(model, expected, rule, to).items():
         for ours_, its in ((upload, sent), (personal, theta)):

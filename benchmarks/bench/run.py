@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import jax
 
-from benchmarks.bench.check import CHECKED, check_round
+from benchmarks.bench.check import CHECKED, check_round, checked
 from benchmarks.bench.counts import Counts, count, layers_of
 from benchmarks.bench.grid import Grid
 from benchmarks.bench.machine import (
@@ -113,7 +113,7 @@ def run_case(case: Case, grid: Grid, with_torch: bool = True) -> Row:
         # A GPU's own record of its peak never starts anew, so there it is what the program needs by itself.
         peak = peak_memory() if jax.default_backend() == "cpu" else program_memory(ours.program)
         expected = ours.client_rounds(min(CHECKED, case.clients))
-        off = check_round(ours, expected)
+        off = check_round(checked(ours), expected)
         others = rivals(ours, expected) if with_torch else None
         rounds = max(1, min(grid.rounds, int(grid.limit / 2 / first)))  # a call of T rounds within half the limit
         contestants = [

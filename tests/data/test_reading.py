@@ -1,6 +1,7 @@
 """From frames, files, folders and other libraries' data sets to a federation: names kept, nothing guessed silently."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -203,6 +204,9 @@ def test_other_libraries_sets():
     )
     assert pairs.digest == items.digest == named.digest
     assert pairs.names == items.names == ("a", "b")
+    called = Columnar(img=list(x), label=y)
+    called.features = {"label": SimpleNamespace(names=["cat", "dog"])}
+    assert FederatedData.from_clients([called]).labels == ("cat", "dog")
     with pytest.raises(CgpflError, match="label 'label': the data set has columns img, kind"):
         FederatedData.from_clients([Columnar(img=list(x), kind=y)])
     with pytest.raises(CgpflError, match="column 'word': holds no numbers"):

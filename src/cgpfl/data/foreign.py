@@ -37,11 +37,17 @@ def _columns(dataset: Any, label: str) -> tuple[np.ndarray, np.ndarray]:
         raise CgpflError(f"column {odd!r}: holds no numbers; use FederatedData.from_frame(dataset.to_pandas(), …)")
     if len(columns) == 1:
         x = columns[0]
-        return (x if x.ndim > 1 else x[:, None]), np.asarray(dataset[label])
+        return (x if x.ndim > 1 else x[:, None]), _labels(dataset, label)
     if any(c.ndim > 1 for c in columns):
         shapes = ", ".join(f"{n} {c.shape[1:]}" for n, c in zip(others, columns, strict=True))
         raise CgpflError(f"clients: the data set has columns {shapes}; keep one of arrays, by select_columns")
-    return np.stack(columns, axis=1), np.asarray(dataset[label])
+    return np.stack(columns, axis=1), _labels(dataset, label)
+
+
+def _labels(dataset: Any, label: str) -> np.ndarray:
+    """The column of labels; numbers of classes that have names (a ``ClassLabel``) as these names."""
+    y, names = np.asarray(dataset[label]), getattr(dataset.features.get(label), "names", None)
+    return np.asarray(names)[y] if names and y.dtype.kind in "iu" and y.size and y.min() >= 0 else y
 
 
 def _items(dataset: Any) -> tuple[np.ndarray, np.ndarray]:

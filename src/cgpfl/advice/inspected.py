@@ -44,7 +44,9 @@ class Inspection:
     """The most harmful first."""
 
     def __str__(self) -> str:
-        lines = [f"{len(self.findings)} findings, the most harmful first" if self.findings else "Nothing was found"]
+        n = len(self.findings)
+        found = "One finding" if n == 1 else f"{n} findings, the most harmful first" if n else "Nothing was found"
+        lines = [found]
         wide = max((len(f.word) for f in self.findings), default=0) + 2
         for f in self.findings:
             room: dict[str, Any] = {"width": WIDTH, "break_long_words": False, "break_on_hyphens": False}

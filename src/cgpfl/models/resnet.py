@@ -30,6 +30,8 @@ class ResNet(Model):
     """Channels of the first stage."""
     groups: int = 8
     """Of channels that are normalised together."""
+    recompute: bool = False
+    """Whether the way back computes a block's inside again instead of keeping it: less memory, a forward pass more."""
 
     def __post_init__(self) -> None:
         """Images only."""
@@ -61,8 +63,9 @@ class ResNet(Model):
         first = params["input"]
         h = convolve(x[..., None] if x.ndim == 3 else x, first["conv"]["weight"], padding=SAME)
         h = jax.nn.relu(group_norm(first["norm"], h, self.groups))
+        block = jax.checkpoint(self._block, static_argnums=2) if self.recompute else self._block
         for number, (_, stride) in enumerate(self._blocks(), 1):
-            h = self._block(params[f"layer{number}"], h, stride)
+            h = block(params[f"layer{number}"], h, stride)
         return affine(params["output"], h.mean(axis=(1, 2)))
 
     def _blocks(self) -> list[tuple[int, int]]:

@@ -89,6 +89,8 @@ class Transformer(Sequence):
     """Of attention and two dense layers each."""
     dropout: float = 0.0
     """Share of the features that a training step leaves out after the embedding and each part."""
+    recompute: bool = False
+    """Whether the way back computes a layer's inside again instead of keeping it: less memory, a forward pass more."""
 
     def __post_init__(self) -> None:
         """Heads divide the features."""
@@ -126,12 +128,15 @@ class Transformer(Sequence):
         def dropped(h: Array, place: int) -> Array:
             return dropout(h, self.dropout, None if key is None else jax.random.fold_in(key, place))
 
-        h = dropped(self._features(params["embedding"], x) + params["embedding"]["places"], 0)
-        for number in range(1, self.layers + 1):
-            layer = params[f"layer{number}"]
+        def one(layer: Params, h: Array, number: int) -> Array:
             h = h + dropped(self._attended(layer, layer_norm(layer["norm1"], h)), 2 * number - 1)
             wide = jax.nn.gelu(affine(layer["hidden"], layer_norm(layer["norm2"], h)), approximate=False)
-            h = h + dropped(affine(layer["back"], wide), 2 * number)
+            return h + dropped(affine(layer["back"], wide), 2 * number)
+
+        through = jax.checkpoint(one, static_argnums=2) if self.recompute else one
+        h = dropped(self._features(params["embedding"], x) + params["embedding"]["places"], 0)
+        for number in range(1, self.layers + 1):
+            h = through(params[f"layer{number}"], h, number)
         h = layer_norm(params["norm"], h)
         return affine(params["output"], h if self.per_step else h.mean(axis=1))
 

@@ -57,8 +57,7 @@ def compiled(monkeypatch):
 @pytest.fixture
 def worth(monkeypatch):
     """Every run is a long one."""
-    monkeypatch.setattr(tiers, "KNOWN", 0.0)
-    monkeypatch.setattr(tiers, "LONG", 0.0)
+    monkeypatch.setattr(tiers, "PAYS", 0.0)
 
 
 def engine():
@@ -133,16 +132,16 @@ def test_what_cannot_be_compiled_for_speed_goes_on(monkeypatch, worth):
     monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
     made = engine()
     same(run(made), usual)
-    assert not made._program.tiers._mark.exists()
+    assert tiers._read(made._program.tiers._note) == ()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_run_goes_on_with_either_program(monkeypatch, tmp_path, worth, when):
     usual = leaves(*(lambda d: (d.state, d.records.values))(Drive(engine(), Records()).run()))
-    for file in keeping.cache_folder().rglob("*.fast"):
-        file.unlink()
+    for note in keeping.cache_folder().rglob("*.tier"):
+        note.unlink()
     if when == "after":
-        monkeypatch.setattr(tiers, "LONG", 1e9)
+        monkeypatch.setattr(tiers, "PAYS", 1e9)
     folder = MethodFolder(tmp_path / "run")
     made = engine()
     with pytest.raises(Stopped):
@@ -150,7 +149,7 @@ def test_a_run_goes_on_with_either_program(monkeypatch, tmp_path, worth, when):
     assert made._program.tiers.fast == (when == "before")
     if made._program.tiers.thread is not None:
         made._program.tiers.thread.join()
-    monkeypatch.setattr(tiers, "LONG", 0.0)
+    monkeypatch.setattr(tiers, "PAYS", 0.0)
     drive = Drive(engine(), Records(), checkpoints=folder).run()
     same(leaves(drive.state, drive.records.values), usual)
 
@@ -164,23 +163,48 @@ def test_flags_of_ones_own_and_other_devices_have_one_program(monkeypatch, compi
     assert not tiers.in_tiers()
 
 
-def test_what_is_left_is_judged_by_seconds_of_rounds(monkeypatch):
-    class Lowered:
-        def compile(self, compiler_options=None):
-            return compiler_options
+class Lowered:
+    """Compiled in no time."""
+
+    def compile(self, compiler_options=None):
+        return compiler_options
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """Whether a program that took a second to compile is compiled for speed after some blocks."""
+    note = tmp_path / "note.tier"
+    note.write_bytes(b"1.000 0.000")
 
     def begun(*blocks):
-        made = tiers.Tiered(Lowered, Path("nowhere") / "mark")
+        made = tiers.Tiered(Lowered, note)
         for block in blocks:
             made.ran(*block)
         if made.thread is not None:
             made.thread.join()
-        return made.fast
+        return made.program is None
 
+    return begun
+
+
+def test_it_pays_where_eight_times_its_compilation_is_left(begun):
     assert not begun((1, 1000, 0.9))  # too early to know
-    assert begun((1, 1000, 0.5), (2, 998, 0.6))
-    assert not begun((10, 200, 1.0))  # 20 s to come
-    assert begun((10, 400, 1.0))
+    assert not begun((10, 60, 1.0))  # with what was: 7.9 s
+    assert begun((10, 65, 1.0))
+
+
+def test_rounds_of_earlier_runs_count(begun):
+    assert not begun((10, 0, 3.0))
+    assert not begun((5, 5, 2.0), (5, 0, 2.0))
+    assert begun((10, 0, 1.5))
+    assert begun()  # at once
+
+
+@pytest.mark.parametrize("damaged", [b"", b"1.0", b"fas", b"one two", b"\xff 3"])
+def test_a_damaged_note_is_none(tmp_path, damaged):
+    (tmp_path / "note.tier").write_bytes(damaged)
+    assert tiers._read(tmp_path / "note.tier") == ()
+    assert not tiers.Tiered(Lowered, tmp_path / "note.tier").fast
 
 
 @pytest.mark.long

@@ -99,7 +99,7 @@ def kept(function: Any, args: tuple[Any, ...], static: Any, used_up: int) -> Kep
     except (ImportError, ValueError, NotImplementedError):  # not exportable, or the method's own error, said later
         return None
     program = jax.jit(exported.call, donate_argnums=donated)
-    return Kept(Tiered(lambda: program.lower(*forms), file.with_suffix(".fast")), jax.tree.structure(args[used_up]))
+    return Kept(Tiered(lambda: program.lower(*forms), file.with_suffix(".tier")), jax.tree.structure(args[used_up]))
 
 
 def _trace(function: Any, form: Any, forms: Sequence[Any], static: Any, donated: tuple[int, ...]) -> Any:
@@ -145,7 +145,7 @@ def _save(file: Path, program: bytes | bytearray) -> None:
 def _tidy(folder: Path) -> None:
     """Remove programs that were long not used: of other sources, mostly."""
     for file in folder.iterdir():
-        ours = re.fullmatch(r"[0-9a-f]{64}(\.fast)?|\.[0-9a-f]{16}\.part", file.name)
+        ours = re.fullmatch(r"[0-9a-f]{64}(\.tier)?|\.[0-9a-f]{16}\.part", file.name)
         if ours and file.lstat().st_mtime < time.time() - UNUSED:
             file.unlink()
 

@@ -1,15 +1,17 @@
-"""Programs that are compiled quickly first, and for speed where a run is long enough to pay for it.
+"""Programs that are compiled quickly first, and for speed once they are used for long.
 
 On a CPU XLA's fusion emitters take a fifth to half of a program's compilation; rounds without them take a fifth to a
-half longer, and have the same bits. So a block of rounds begins without them. Once the rounds so far say that many
-seconds of them are left, the other program is compiled in another thread, and takes over at the next block. What was
-compiled for speed is taken at once the next time. Who has flags of XLA of their own gets one program, as these say.
+half longer, and have the same bits. So a block of rounds begins without them. Once rounds with that program, those of
+earlier runs and all that this one has, take :data:`PAYS` times what compiling it took, the other one is compiled in
+another thread, and takes over at the next block; later runs have it at once. Who has flags of XLA of their own gets one
+program, as these say.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,12 +19,17 @@ from typing import Any
 
 import jax
 
+from cgpfl.errors import CgpflError
+from cgpfl.files import write
+
 QUICKLY = {"xla_cpu_use_fusion_emitters": False}
 """Options of XLA's compiler: less work, the same bits."""
 KNOWN = 1.0
-"""Seconds of rounds from which the rest is predicted: the first ones are slower than the others."""
-LONG = 30.0
-"""Seconds of rounds to come for which a program is compiled for speed: it saves a fifth of them, and takes 2 to 12."""
+"""Seconds of rounds from which those to come are predicted: the first ones are slower than the others."""
+PAYS = 8.0
+"""The other program takes up to twice as long to compile, and saves a fourth or so of each round."""
+FAST = b"fast"
+"""The note on a program that was compiled for speed."""
 
 
 def in_tiers() -> bool:
@@ -38,25 +45,49 @@ def quickly(lowered: Any) -> Any:
 class Tiered:
     """A program compiled quickly, until the same one compiled for speed takes its place."""
 
-    def __init__(self, lower: Callable[[], Any], mark: Path) -> None:
-        """``lower``: gives the program, lowered. ``mark``: a file that says it has been compiled for speed."""
-        self._lower, self._mark = lower, mark
+    def __init__(self, lower: Callable[[], Any], note: Path) -> None:
+        """``lower``: gives the program, lowered. ``note``: a file, for what later runs want to know of it."""
+        self._lower, self._note = lower, note
         self._rounds, self._seconds = 0, 0.0
-        self.fast = not in_tiers() or mark.exists()
+        known = _read(note)
+        self.fast = not in_tiers() or known is None
         """Whether the program is compiled for speed, or is being compiled for it."""
+        start = time.perf_counter()
         self.program = lower().compile() if self.fast else quickly(lower())
         """Compiled; another one some time later."""
+        self._took, self._before = known or (time.perf_counter() - start, 0.0)
         self.thread: threading.Thread | None = None
         """That compiles, or has compiled, for speed."""
 
     def ran(self, rounds: int, left: int, seconds: float) -> None:
         """A block took so long, and ``left`` rounds are still to come."""
+        if self.fast:
+            return
         self._rounds, self._seconds = self._rounds + rounds, self._seconds + seconds
-        if not self.fast and self._seconds >= KNOWN and self._seconds / self._rounds * left > LONG:
+        here = self._seconds * (1 + left / self._rounds) if self._seconds >= KNOWN else self._seconds
+        if self._before + here > PAYS * self._took:
             self.fast, self.thread = True, threading.Thread(target=self._compile, name="for speed")
             self.thread.start()
+        else:
+            self._write(f"{self._took:.3f} {self._before + self._seconds:.3f}".encode())
 
     def _compile(self) -> None:
         with suppress(Exception):  # rounds go on with the program that is there
             self.program = self._lower().compile()
-            self._mark.touch()
+            self._write(FAST)
+
+    def _write(self, known: bytes) -> None:
+        with suppress(OSError, CgpflError):  # a read-only home costs time, nothing else
+            write(self._note, known)
+
+
+def _read(note: Path) -> tuple[float, float] | tuple[()] | None:
+    """Seconds that compiling quickly took, and of rounds so far; nothing if nothing is known, None if it is fast."""
+    try:
+        known = note.read_bytes()
+        if known == FAST:
+            return None
+        took, ran = map(float, known.split())
+        return took, ran
+    except (OSError, ValueError):
+        return ()

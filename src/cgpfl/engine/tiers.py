@@ -20,7 +20,7 @@ from typing import Any
 import jax
 
 from cgpfl.errors import CgpflError
-from cgpfl.files import write
+from cgpfl.files import written
 
 QUICKLY = {"xla_cpu_use_fusion_emitters": False}
 """Options of XLA's compiler: less work, the same bits."""
@@ -77,8 +77,8 @@ class Tiered:
             self._write(FAST)
 
     def _write(self, known: bytes) -> None:
-        with suppress(OSError, CgpflError):  # a read-only home costs time, nothing else
-            write(self._note, known)
+        with suppress(OSError, CgpflError), written(self._note, sync=False) as file:  # a read-only home costs time only
+            file.write(known)
 
 
 def _read(note: Path) -> tuple[float, float] | tuple[()] | None:

@@ -12,7 +12,6 @@ from cgpfl.algorithms import CGPFLAuto, FedAvg, algorithm
 from cgpfl.data import FederatedData
 from cgpfl.engine import kept as keeping
 from cgpfl.engine import round as rounds
-from cgpfl.engine import tiers
 from cgpfl.engine.simulation import Simulation
 from cgpfl.metrics import METRICS, of_samples
 from cgpfl.models import as_model
@@ -37,7 +36,6 @@ def folder(monkeypatch, tmp_path):
     monkeypatch.setattr(keeping, "in_use", lambda: True)
     monkeypatch.setattr(keeping, "_wanted", True)
     monkeypatch.setattr(keeping, "STARTED", time.time())  # sources may have been written just before these tests
-    monkeypatch.setattr(tiers, "in_tiers", lambda: False)  # nor are there notes beside the programs
     return tmp_path / "programs"
 
 

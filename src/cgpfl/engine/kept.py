@@ -28,7 +28,6 @@ import jax
 import numpy as np
 
 from cgpfl.engine.cache import in_use
-from cgpfl.engine.tiers import Tiered
 from cgpfl.errors import CgpflError
 from cgpfl.files import write
 from cgpfl.folders import cache_folder
@@ -61,7 +60,7 @@ def keeps_programs() -> bool:
 class Kept:
     """A program that was loaded, or is kept from now on."""
 
-    tiers: Tiered
+    program: Any
     """Compiled, of the arguments' leaves: a jitted one would be compiled again for the states that it gives back, which
     are bound to their device."""
     successor: Any
@@ -69,7 +68,7 @@ class Kept:
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         """What the function returns."""
-        new, *others = self.tiers.program(*jax.tree.leaves(args))
+        new, *others = self.program(*jax.tree.leaves(args))
         return (jax.tree.unflatten(self.successor, new), *others)
 
 
@@ -98,8 +97,8 @@ def kept(function: Any, args: tuple[Any, ...], static: Any, used_up: int) -> Kep
             _save(file, exported.serialize())
     except (ImportError, ValueError, NotImplementedError):  # not exportable, or the method's own error, said later
         return None
-    program = jax.jit(exported.call, donate_argnums=donated)
-    return Kept(Tiered(lambda: program.lower(*forms), file.with_suffix(".tier")), jax.tree.structure(args[used_up]))
+    program = jax.jit(exported.call, donate_argnums=donated).lower(*forms).compile()
+    return Kept(program, jax.tree.structure(args[used_up]))
 
 
 def _trace(function: Any, form: Any, forms: Sequence[Any], static: Any, donated: tuple[int, ...]) -> Any:
@@ -145,7 +144,7 @@ def _save(file: Path, program: bytes | bytearray) -> None:
 def _tidy(folder: Path) -> None:
     """Remove programs that were long not used: of other sources, mostly."""
     for file in folder.iterdir():
-        ours = re.fullmatch(r"[0-9a-f]{64}(\.tier)?|\.[0-9a-f]{16}\.part", file.name)
+        ours = re.fullmatch(r"[0-9a-f]{64}|\.[0-9a-f]{16}\.part", file.name)
         if ours and file.lstat().st_mtime < time.time() - UNUSED:
             file.unlink()
 

@@ -6,7 +6,6 @@ block has (a traced number: nothing is compiled again) and receives its records.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -20,7 +19,7 @@ from cgpfl.algorithms import Task, Wrapper
 from cgpfl.engine.blocks import auto_block, client_bytes, is_ragged, record_capacity
 from cgpfl.engine.cache import use_compilation_cache
 from cgpfl.engine.drive import Drive, Traffic
-from cgpfl.engine.kept import Kept, keeps_programs, kept
+from cgpfl.engine.kept import Kept, kept
 from cgpfl.engine.mesh import everywhere, filled, put, row_of_devices, split, to_host
 from cgpfl.engine.precision import computed
 from cgpfl.engine.problem import (
@@ -37,7 +36,6 @@ from cgpfl.engine.problem import (
 )
 from cgpfl.engine.round import State, Static, advance, begin
 from cgpfl.engine.settings import Settings
-from cgpfl.engine.tiers import quickly
 from cgpfl.metrics import measured, of_attack
 from cgpfl.tree import Tree, nbytes
 
@@ -79,7 +77,6 @@ class Simulation:
             self.keys, self.task = put((self.keys, self.task), everywhere(mesh))
         self.dropout = np.float32(plan.dropout)
         self._program: Callable[..., Any] | None = None
-        self._begin: Callable[..., State] | None = None
         self._traffic: Traffic | None = None
         cohort = cohort_size(plan.participation, data.clients)
         own = filled(cohort, mesh) // (1 if mesh is None else mesh.size)
@@ -98,10 +95,7 @@ class Simulation:
 
     def start(self) -> State:
         """The state before the first round."""
-        parts, of = (self.method, self.task, self.arrays, self.keys), (self.static.together, self.static.mesh)
-        if self._begin is None and keeps_programs():
-            self._begin = quickly(begin.lower(*parts, *of))
-        state: State = begin(*parts, *of) if self._begin is None else self._begin(*parts)
+        state: State = begin(self.method, self.task, self.arrays, self.keys, self.static.together, self.static.mesh)
         return state
 
     def compile(self) -> Any:
@@ -109,17 +103,14 @@ class Simulation:
 
         Returns the compiled block of rounds.
         """
-        parts, of = (self.method, self.task, self.arrays, self.keys), (self.static.together, self.static.mesh)
-        first = begin.lower(*parts, *of)
-        if keeps_programs():
-            self._begin = quickly(first)
-        else:
-            first.compile()
+        parts = (self.method, self.task, self.arrays, self.keys)
+        of = (self.static.together, self.static.mesh)
+        begin.lower(*parts, *of).compile()
         state = begin.eval_shape(*parts, *of)
         schedule = tuple(np.int32(0) for _ in range(4))
         args = (*parts, state, schedule, self.dropout)
         self._program = self._kept(args)
-        return advance.lower(*args, self.static).compile() if self._program is None else self._program.tiers.program
+        return advance.lower(*args, self.static).compile() if self._program is None else self._program.program
 
     def prepare(self) -> None:
         """Have all ready that the first block of rounds needs (in another thread, say)."""
@@ -143,16 +134,17 @@ class Simulation:
         due = [t for t in range(start + 1, stop + 1) if t % every == 0 or t == total]
         assert len(due) <= self.static.capacity, "a block must not hold more evaluations than its buffer"
         schedule = tuple(np.int32(v) for v in (start, stop, every, total))
+        state, records, filled = self._block(state, schedule)
+        n = int(filled)
+        written = host(records) if n else {k: np.empty(v.shape, v.dtype) for k, v in records.items()}
+        return state, {k: v[:n] for k, v in written.items()}, due[:n]
+
+    def _block(self, state: State, schedule: tuple[np.int32, ...]) -> Any:
+        """A block of rounds, by a kept program where there is one."""
         args = (self.method, self.task, self.arrays, self.keys, state, schedule, self.dropout)
         if self._program is None:
             self._program = self._kept(args) or partial(advance, static=self.static)
-        began = time.perf_counter()
-        state, records, filled = self._program(*args)
-        n = int(filled)
-        if isinstance(self._program, Kept):
-            self._program.tiers.ran(stop - start, total - stop, time.perf_counter() - began)
-        written = host(records) if n else {k: np.empty(v.shape, v.dtype) for k, v in records.items()}
-        return state, {k: v[:n] for k, v in written.items()}, due[:n]
+        return self._program(*args)
 
     def _kept(self, args: tuple[Any, ...]) -> Kept | None:
         return kept(advance, args, self.static, used_up=4) if self.static.mesh is None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import gc
 import os
 import signal
 import sys
@@ -22,6 +23,8 @@ from cgpfl.cli.app import app
 __all__ = ["advise", "app", "battery", "deploy", "hosts", "inference", "liars", "look", "main", "new", "paper"]
 __all__ += ["privacy", "report", "runs"]
 
+OBJECTS = 100_000
+"""So many new ones until Python looks for garbage: imports and tracing make many, of which few are garbage."""
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """Click's base of command-line mistakes; newer versions of typer bring their own Click."""
 
@@ -55,6 +58,7 @@ def main(commands: typer.Typer = app) -> None:
 
 def _prepare() -> None:
     """Standard streams that take whatever is printed: closed ones nothing, those of few letters what they can."""
+    gc.set_threshold(OBJECTS, 10, 10)
     codecs.register_error("spelled", _spelled)
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)

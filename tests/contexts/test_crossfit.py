@@ -37,17 +37,18 @@ def parts_of(x):
 
 
 @partial(jax.jit, static_argnames=("largest", "given"))
-def program(x, heard, key, ids, largest, given=None):
-    return cross_fit(parts_of(x), heard, key, largest=largest, given=given, ids=ids, restarts=16)
+def program(x, heard, key, ids, largest, given=None, noised=False):
+    return cross_fit(parts_of(x), heard, key, largest=largest, given=given, ids=ids, restarts=16, noised=noised)
 
 
-def found(x, seed=0, ids=None, garbage=50.0):
+def found(x, seed=0, ids=None, garbage=50.0, noised=False):
     """Cross-fitted in one program for all sizes: 40 places, and who is not there was not heard."""
     n = x.shape[1]
     x = np.concatenate([x, garbage * np.ones((FOLDS, PLACES - n, P))], axis=1)
     heard = np.arange(PLACES) < n
     ids = np.arange(PLACES) if ids is None else np.concatenate([ids, np.arange(n, PLACES)])
-    fit = program(jnp.asarray(x, jnp.float32), jnp.asarray(heard), jax.random.key(seed), jnp.asarray(ids), MOST)
+    where = jnp.asarray(heard), jax.random.key(seed), jnp.asarray(ids)
+    fit = program(jnp.asarray(x, jnp.float32), *where, MOST, noised=noised)
     assert 0 <= int(fit.labels.min()) <= int(fit.labels.max()) < MOST  # who was not heard, too
     return jax.tree.map(np.asarray, fit), np.asarray(fit.labels)[:n]
 
@@ -126,6 +127,16 @@ def test_clients_that_are_alike_are_not_alone_when_all_is_learnt():
     fits = [found(made((30,), seed, common=0.0, apart=0.0)[0], seed)[0] for seed in range(10)]
     assert not any(fit.alone for fit in fits)
     assert sum(fit.k == 1 for fit in fits) >= 9
+
+
+def test_who_says_nothing_stands_alone_where_noise_of_privacy_may_hide_it():
+    """The evidence of the test before; contexts that are seen are contexts with such noise, too."""
+    for seed in range(3):
+        fit = found(made((30,), seed, common=0.0, apart=0.0)[0], seed, noised=True)[0]
+        assert fit.alone
+        assert fit.k == PLACES
+    x, truth, _ = made((10, 10))
+    assert adjusted_rand_score(truth, found(x, noised=True)[1]) == 1.0
 
 
 def test_contexts_are_not_everybody_alone_when_all_is_learnt():

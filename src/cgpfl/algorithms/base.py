@@ -35,6 +35,8 @@ class Cohort(NamedTuple):
     ids: Array
     weights: Array
     rule: Mean = WeightedMean()
+    noised: Array | bool = False
+    """Whether uploads carry noise for privacy: what they do not show may be hidden in it."""
 
     @property
     def present(self) -> Array:

@@ -29,7 +29,7 @@ its own context in every round, and moves there.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -221,8 +221,8 @@ class CGPFLAuto(Method):
         )
         server = switch(
             jnp.where(noting & due, 1 + (server.settled > 0), 0),
-            [lambda method, s: s, lambda method, s: method._first(s), lambda method, s: method._again(s)],
-            *(self, server),
+            [lambda method, s, hidden: s, lambda method, *s: method._first(*s), lambda method, s, _: method._again(s)],
+            *(self, server, cohort.noised),
         )
         warm = (server.settled == 0) | (server.k > slots)
         labels = jnp.where(warm, 0, heard_in(server.assignment, cohort.ids, slots, self.smallest))
@@ -287,12 +287,13 @@ class CGPFLAuto(Method):
         """Who was heard on every part ``[N]``. Folds of fewer samples than folds repeat them: their noise is unseen."""
         return (server.evidence.counts > 0).all(axis=0) & (server.samples >= self.folds)
 
-    def _first(self, server: Server) -> Server:
+    def _first(self, server: Server, noised: Array | bool) -> Server:
         """Contexts, K and every client's λ from the evidence of the warm-up."""
         slots, n = server.centres.shape[0], server.assignment.shape[0]
         updates, heard = server.evidence.means(), self._heard(server)
         given = None if isinstance(self.contexts, str) else self.contexts
-        found = cross_fit(updates, heard, server.seeding, largest=slots, given=given, restarts=self.restarts)
+        rest: dict[str, Any] = {"given": given, "restarts": self.restarts, "noised": noised}
+        found = cross_fit(updates, heard, server.seeding, largest=slots, **rest)
         server = replace(
             server,
             assignment=jnp.where(found.alone, jnp.arange(n, dtype=jnp.int32), found.labels),

@@ -281,7 +281,7 @@ class Seamed(Wrapper):
             uploads = sent.upload
         if self.encoder is not None:
             uploads = jax.vmap(lambda i, one: self._decoded(own, i, one))(cohort.ids, sent)
-        cohort = cohort._replace(rule=self.mean.drawn(key))
+        cohort = cohort._replace(rule=self.mean.drawn(key), noised=is_private(self) or adds_noise(self))
         uploads, cohort, known = self._heard(server, uploads, cohort, key)
         if is_private(self):  # how many samples a client has is not told
             cohort = cohort._replace(weights=ALIKE * (cohort.weights > 0).astype(cohort.weights.dtype))

@@ -80,17 +80,19 @@ def cross_fit(
     given: tuple[int, ...] | int | None = None,
     restarts: int = 50,
     ids: Array | None = None,
+    noised: Array | bool = False,
 ) -> CrossFit:
     """Contexts of N clients from ``updates [2F, N, p]``, on F folds of their samples and on all but each of these.
 
     ``heard [N]``: who was heard on each part, of other samples.
 
-    ``given``: K, or everybody's labels, where these are known. ``ids``: by which clients draw.
+    ``given``: K, or everybody's labels, where these are known. ``ids``: by which clients draw. ``noised``: whether
+    updates carry noise beside that of samples; where nothing repeats then, everybody stands alone.
     """
     heard = heard.astype(jnp.float32)
     known = jnp.asarray(given, jnp.int32) if isinstance(given, tuple) else None
     number = given if isinstance(given, int) else max(given) + 1 if given else None
-    of = partial(_cross_fit, largest=largest, number=number, restarts=restarts)
+    of = partial(_cross_fit, largest=largest, number=number, restarts=restarts, noised=noised)
     n = updates.shape[1]
     if n <= SAMPLE:
         found = of(updates, heard, key, known, ids)
@@ -116,6 +118,7 @@ def _cross_fit(
     largest: int,
     number: int | None,
     restarts: int,
+    noised: Array | bool,
 ) -> CrossFit:
     """:func:`cross_fit` of all clients there are, with ``known`` contexts ``[N]`` or ``number`` of them."""
     folds, n = updates.shape[0] // 2, updates.shape[1]
@@ -159,7 +162,8 @@ def _cross_fit(
         best, silent = jnp.int32(number), jnp.bool_(False)
     final = jnp.where(silent, 0, whole[best - 1])
     between, within, noise, trust = parts(x, final, heard, slots)
-    alone = silent & (median_of(trust, heard) > 0)  # else they do not differ, what they had in common is learnt: one
+    # Else they do not differ, what they had in common is learnt: one. Unless it is hidden.
+    alone = silent & ((median_of(trust, heard) > 0) | noised)
     apart = errors - errors[:, jnp.argmin(score[:-1])][:, None]
     return CrossFit(
         k=jnp.where(alone, n, jnp.where(silent, 1, best)).astype(jnp.int32),

@@ -21,6 +21,9 @@ client has is what it says.
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import jax
@@ -29,11 +32,15 @@ from jax import Array
 
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.rounds.means import MEANS, Mean
-from cgpfl.rounds.order import capped, median_of, medians, trimmed_means
-from cgpfl.tree import Tree, gram, mix, norms, take, where
+from cgpfl.rounds.order import by_network, capped, median_of, medians, trimmed_means
+from cgpfl.tree import Tree, gram, mix, norms, size, take, where
 
 FARTHEST = 1e18
 """Length of an update, from which on squared distances are not finite in float32."""
+JOINED = 2**25
+"""Numbers of all clients' updates, up to which coordinate-wise rules have them in one array."""
+PIECE = 2**13
+"""Numbers of the model in one pass of their kernel."""
 
 
 @algorithm
@@ -66,6 +73,27 @@ def members_of(labels: Array, weights: Array, fallback: Tree) -> Array:
     return (jax.nn.one_hot(labels, jax.tree.leaves(fallback)[0].shape[0]) * weights[:, None]).T
 
 
+def each_number(rule: Callable[[Array], Array], updates: Tree, members: Array) -> Tree:
+    """``rule``, of ``[C, d]`` → ``[K, d]``, number by number, for the leaves ``[C, ...]`` of updates → ``[K, ...]``.
+
+    A network is a long kernel, so there is one for all leaves, in a loop over pieces: XLA would make what is in no loop
+    anew for every leaf that a part of it goes to. Of large models each leaf is searched by itself: joined they would
+    take their memory once more.
+    """
+    leaves, form = jax.tree.flatten(updates)
+    groups, count = members.shape
+    if not by_network(count, groups) or size(updates) > JOINED:
+        return jax.tree.map(lambda v: rule(v.reshape(count, -1)).reshape(groups, *v.shape[1:]), updates)
+    sizes = [math.prod(v.shape[1:]) for v in leaves]
+    pieces = max(2, -(-sum(sizes) // PIECE))
+    width = -(-sum(sizes) // pieces)
+    rest = jnp.zeros((count, pieces * width - sum(sizes)), jnp.float32)
+    flat = jnp.concatenate([*(v.reshape(count, -1).astype(jnp.float32) for v in leaves), rest], axis=1)
+    found = jax.lax.map(lambda at: rule(jax.lax.dynamic_slice_in_dim(flat, at, width, 1)), jnp.arange(pieces) * width)
+    parts = jnp.split(jnp.moveaxis(found, 0, 1).reshape(groups, -1), list(accumulate(sizes)), axis=1)
+    return form.unflatten([p.reshape(groups, *v.shape[1:]) for p, v in zip(parts, leaves, strict=False)])
+
+
 @algorithm
 class Median(Robust):
     """The median of each number (Yin et al., ICML 2018)."""
@@ -77,10 +105,9 @@ class Median(Robust):
         updates, weights = self.moved(stacked, labels, weights, fallback)
         members = members_of(labels, weights, fallback)
 
-        def leaf(x: Array, f: Array) -> Array:
-            return f + medians(x, labels, members).astype(f.dtype)
-
-        return where(members.sum(axis=1) > 0, jax.tree.map(leaf, updates, fallback), fallback)
+        steps = each_number(lambda x: medians(x, labels, members), updates, members)
+        moved = jax.tree.map(lambda f, step: f + step.astype(f.dtype), fallback, steps)
+        return where(members.sum(axis=1) > 0, moved, fallback)
 
 
 @algorithm
@@ -96,10 +123,9 @@ class TrimmedMean(Robust):
         updates, weights = self.moved(stacked, labels, weights, fallback)
         members = members_of(labels, weights, fallback)
 
-        def leaf(x: Array, f: Array) -> Array:
-            return f + trimmed_means(x, labels, members, self.share).astype(f.dtype)
-
-        return where(members.sum(axis=1) > 0, jax.tree.map(leaf, updates, fallback), fallback)
+        steps = each_number(lambda x: trimmed_means(x, labels, members, self.share), updates, members)
+        moved = jax.tree.map(lambda f, step: f + step.astype(f.dtype), fallback, steps)
+        return where(members.sum(axis=1) > 0, moved, fallback)
 
 
 @algorithm

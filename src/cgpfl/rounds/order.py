@@ -19,8 +19,8 @@ LARGEST = 2**31 - 1
 SLACK = 1e-5
 """Of a group's weight: sums of float32 that differ by less are the same."""
 FEW = 48
-"""Clients up to which a network sorts: it takes a second to compile for so many, and more than four times that for twice
-as many.
+"""Clients up to which all are compared with each other, or by a network: for 40 it takes a second to compile, for 100
+more than ten.
 """
 
 
@@ -29,10 +29,10 @@ def _ordered(x: Array) -> Array:
     return _flipped(lax.bitcast_convert_type(x.astype(jnp.float32), jnp.int32))
 
 
-def _numbers(ordered: Array, shape: tuple[int, ...]) -> Array:
+def _numbers(ordered: Array) -> Array:
     """What :func:`_ordered` made integers of; 0 where nobody is."""
     value = lax.bitcast_convert_type(_flipped(ordered), jnp.float32)
-    return jnp.where(jnp.isfinite(value), value, 0.0).reshape(shape)
+    return jnp.where(jnp.isfinite(value), value, 0.0)
 
 
 def _flipped(bits: Array) -> Array:
@@ -98,16 +98,15 @@ def _search(flat: Array, labels: Array, members: Array, needed: Array) -> Array:
     return lax.fori_loop(0, 32, halve, (low, high))[1]
 
 
-def medians(x: Array, labels: Array, members: Array) -> Array:
+def medians(x: Array, labels: Array, members: Array, *, network: bool) -> Array:
     """Of each group and number, the mean of the lower and the upper median.
 
-    ``x [C, ...]``, ``labels [C]``, ``members [K, C]`` weights → ``[K, ...]``. The lower median is the smallest value up
-    to which there is half of the weight; if there is no more than half, the upper one is the member's next to it.
+    ``x [C, d]``, ``labels [C]``, ``members [K, C]`` weights → ``[K, d]``. The lower median is the smallest value up to
+    which there is half of the weight; if there is no more than half, the upper one is the member's next to it.
     """
-    flat = _ordered(x.reshape(x.shape[0], -1))
-    both = _sorted_medians(flat, members) if by_network(*members.T.shape) else _searched_medians(flat, labels, members)
-    shape = (members.shape[0], *x.shape[1:])
-    return 0.5 * (_numbers(both[0], shape) + _numbers(both[1], shape))
+    flat = _ordered(x)
+    lower, upper = _sorted_medians(flat, members) if network else _searched_medians(flat, labels, members)
+    return 0.5 * (_numbers(lower) + _numbers(upper))
 
 
 def _sorted_medians(flat: Array, members: Array) -> tuple[Array, Array]:
@@ -134,14 +133,9 @@ def _searched_medians(flat: Array, labels: Array, members: Array) -> tuple[Array
     return lower, jnp.where(enough, lower, jax.vmap(next_to)(members, lower))
 
 
-def trimmed_means(x: Array, labels: Array, members: Array, share: Array | float) -> Array:
+def trimmed_means(x: Array, labels: Array, members: Array, share: Array | float, *, network: bool) -> Array:
     """Of each group and number, the mean without ``share`` of the weight at either end; shapes as above."""
-    flat = x.reshape(x.shape[0], -1)
-    if by_network(*members.T.shape):
-        found = _sorted_trimmed(flat, members, share)
-    else:
-        found = _searched_trimmed(flat, labels, members, share)
-    return found.reshape(members.shape[0], *x.shape[1:])
+    return _sorted_trimmed(x, members, share) if network else _searched_trimmed(x, labels, members, share)
 
 
 def _sorted_trimmed(flat: Array, members: Array, share: Array | float) -> Array:
@@ -158,12 +152,12 @@ def _sorted_trimmed(flat: Array, members: Array, share: Array | float) -> Array:
         upto = upto + weight
         below, ends = upto >= above, upto >= total - cut - slack
         counts = jnp.where(ends, total - cut, upto) - start
-        whole = whole + jnp.where(below & within, counts * _numbers(value, value.shape), 0.0)
+        whole = whole + jnp.where(below & within, counts * _numbers(value), 0.0)
         first = jnp.minimum(first, jnp.where(below, value, LARGEST))
         last = jnp.minimum(last, jnp.where(ends, value, LARGEST))
         within = ~ends
     mean = whole / jnp.where(total > 0, total - 2 * cut, 1.0)
-    return jnp.where(first < last, mean, _numbers(first, first.shape))
+    return jnp.where(first < last, mean, _numbers(first))
 
 
 def _searched_trimmed(flat: Array, labels: Array, members: Array, share: Array | float) -> Array:
@@ -172,7 +166,7 @@ def _searched_trimmed(flat: Array, labels: Array, members: Array, share: Array |
     slack, cut = SLACK * total, share * total
     ordered = _ordered(flat)
     ends = [_search(ordered, labels, members, mass) for mass in (cut + slack, total - cut - slack)]
-    first, last = (_numbers(end, end.shape) for end in ends)
+    first, last = (_numbers(end) for end in ends)
     flat = flat.astype(jnp.float32)
     inside = (flat > first[labels]) & (flat < last[labels])
     whole = jnp.matmul(members, jnp.where(inside, flat, 0.0), precision=lax.Precision.HIGHEST)
@@ -191,7 +185,7 @@ def median_of(values: Array, weights: Array) -> Array:
 
 
 def _compared(values: Array, weights: Array, total: Array) -> tuple[Array, Array]:
-    """The two medians by comparing all pairs: of a few values, or a few rows of them, in a tenth of what sorting takes."""
+    """The two medians by comparing all pairs: rows of a few values in a tenth of what sorting takes."""
     upto = jnp.matmul(weights, (values[:, None] <= values).astype(jnp.float32), precision=lax.Precision.HIGHEST)
     reached = [(weights > 0) & there for there in (upto >= (0.5 - SLACK) * total, upto > (0.5 + SLACK) * total)]
     return jnp.where(reached[0], values, jnp.inf).min(), jnp.where(reached[1], values, jnp.inf).min()

@@ -21,7 +21,6 @@ client has is what it says.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
@@ -73,8 +72,8 @@ def members_of(labels: Array, weights: Array, fallback: Tree) -> Array:
     return (jax.nn.one_hot(labels, jax.tree.leaves(fallback)[0].shape[0]) * weights[:, None]).T
 
 
-def each_number(rule: Callable[[Array], Array], updates: Tree, members: Array) -> Tree:
-    """``rule``, of ``[C, d]`` → ``[K, d]``, number by number, for the leaves ``[C, ...]`` of updates → ``[K, ...]``.
+def each_number(rule: Callable[..., Array], updates: Tree, labels: Array, members: Array, *settings: Any) -> Tree:
+    """A rule for single numbers, of ``[C, d]`` → ``[K, d]``, for the leaves ``[C, ...]`` of updates → ``[K, ...]``.
 
     A network is a long kernel, so there is one for all leaves, in a loop over pieces: XLA would make what is in no loop
     anew for every leaf that a part of it goes to. Of large models each leaf is searched by itself: joined they would
@@ -82,16 +81,23 @@ def each_number(rule: Callable[[Array], Array], updates: Tree, members: Array) -
     """
     leaves, form = jax.tree.flatten(updates)
     groups, count = members.shape
-    if not by_network(count, groups) or size(updates) > JOINED:
-        return jax.tree.map(lambda v: rule(v.reshape(count, -1)).reshape(groups, *v.shape[1:]), updates)
-    sizes = [math.prod(v.shape[1:]) for v in leaves]
-    pieces = max(2, -(-sum(sizes) // PIECE))
-    width = -(-sum(sizes) // pieces)
-    rest = jnp.zeros((count, pieces * width - sum(sizes)), jnp.float32)
-    flat = jnp.concatenate([*(v.reshape(count, -1).astype(jnp.float32) for v in leaves), rest], axis=1)
-    found = jax.lax.map(lambda at: rule(jax.lax.dynamic_slice_in_dim(flat, at, width, 1)), jnp.arange(pieces) * width)
-    parts = jnp.split(jnp.moveaxis(found, 0, 1).reshape(groups, -1), list(accumulate(sizes)), axis=1)
-    return form.unflatten([p.reshape(groups, *v.shape[1:]) for p, v in zip(parts, leaves, strict=False)])
+    flat = [v.reshape(count, -1) for v in leaves]
+    if by_network(count, groups) and 0 < size(updates) <= JOINED:
+        sizes = [v.shape[1] for v in flat]
+        pieces = max(2, -(-sum(sizes) // PIECE))
+        width = -(-sum(sizes) // pieces)
+        rest = jnp.zeros((count, pieces * width - sum(sizes)))
+        joined = jnp.concatenate([*(v.astype(jnp.float32) for v in flat), rest], axis=1)
+
+        def piece(start: Array) -> Array:
+            own = jax.lax.dynamic_slice_in_dim(joined, start, width, 1)
+            return rule(own, labels, members, *settings, network=True)
+
+        found = jnp.moveaxis(jax.lax.map(piece, jnp.arange(pieces) * width), 0, 1).reshape(groups, -1)
+        parts = jnp.split(found, list(accumulate(sizes)), axis=1)[: len(sizes)]
+    else:
+        parts = [rule(v, labels, members, *settings, network=False) for v in flat]
+    return form.unflatten([p.reshape(groups, *v.shape[1:]) for p, v in zip(parts, leaves, strict=True)])
 
 
 @algorithm
@@ -105,7 +111,7 @@ class Median(Robust):
         updates, weights = self.moved(stacked, labels, weights, fallback)
         members = members_of(labels, weights, fallback)
 
-        steps = each_number(lambda x: medians(x, labels, members), updates, members)
+        steps = each_number(medians, updates, labels, members)
         moved = jax.tree.map(lambda f, step: f + step.astype(f.dtype), fallback, steps)
         return where(members.sum(axis=1) > 0, moved, fallback)
 
@@ -123,7 +129,7 @@ class TrimmedMean(Robust):
         updates, weights = self.moved(stacked, labels, weights, fallback)
         members = members_of(labels, weights, fallback)
 
-        steps = each_number(lambda x: trimmed_means(x, labels, members, self.share), updates, members)
+        steps = each_number(trimmed_means, updates, labels, members, self.share)
         moved = jax.tree.map(lambda f, step: f + step.astype(f.dtype), fallback, steps)
         return where(members.sum(axis=1) > 0, moved, fallback)
 

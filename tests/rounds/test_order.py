@@ -82,7 +82,7 @@ def test_comparators_sort(count):
 
 def test_so_many_comparators():
     assert [len(order.comparators(n)) for n in (1, 2, 4, 8, 10, 16, 40, 64)] == [0, 1, 5, 19, 32, 63, 305, 543]
-    assert order.by_network(40, 8)
+    assert order.by_network(40, 8) == (jax.default_backend() == "cpu")
     assert not order.by_network(40, 9)
     assert not order.by_network(order.FEW + 1, 1)
 

@@ -46,8 +46,11 @@ def _below(members: Array, mask: Array) -> Array:
 
 
 def by_network(count: int, groups: int) -> bool:
-    """Whether a network sorts so many clients' numbers: it does so for each group anew, a search for all at once."""
-    return count <= FEW and groups * len(comparators(count)) <= 64 * count
+    """Whether a network sorts so many clients' numbers: it does so for each group anew, a search for all at once.
+
+    On a CPU: elsewhere nobody has measured what a kernel of so many steps takes.
+    """
+    return jax.default_backend() == "cpu" and count <= FEW and groups * len(comparators(count)) <= 64 * count
 
 
 @cache

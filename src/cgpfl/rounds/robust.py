@@ -97,7 +97,8 @@ def each_number(rule: Callable[..., Array], updates: Tree, labels: Array, member
         parts = jnp.split(found, list(accumulate(sizes)), axis=1)[: len(sizes)]
     else:
         parts = [rule(v, labels, members, *settings, network=False) for v in flat]
-    return form.unflatten([p.reshape(groups, *v.shape[1:]) for p, v in zip(parts, leaves, strict=True)])
+    shaped = [p.reshape(groups, *v.shape[1:]) for p, v in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(form, shaped)
 
 
 @algorithm

@@ -314,7 +314,8 @@ class Seamed(Wrapper):
         if bounds:
             updates, cohort = bounded(updates, cohort)
         if self.mean.remembers:
-            same = jnp.stack([(a == a[:1]).all() for a in anchors]).all()
+            # How many differ, and not whether all are the same: of one model for all XLA sees that this is no sum.
+            same = ~jnp.stack([(a != a[:1]).sum(axis=0).any() for a in anchors]).any()
             known, rule = cohort.rule.learned(known, updates, same, cohort.ids, cohort.present)
             cohort = cohort._replace(rule=rule)
         moved = [a + d for a, d in zip(anchors, updates, strict=True)]

@@ -21,6 +21,8 @@ client has is what it says.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import jax
@@ -29,11 +31,15 @@ from jax import Array
 
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.rounds.means import MEANS, Mean
-from cgpfl.rounds.order import capped, median_of, medians, trimmed_means
-from cgpfl.tree import Tree, gram, mix, norms, take, where
+from cgpfl.rounds.order import by_network, capped, median_of, medians, trimmed_means
+from cgpfl.tree import Tree, gram, mix, norms, size, take, where
 
 FARTHEST = 1e18
 """Length of an update, from which on squared distances are not finite in float32."""
+JOINED = 2**25
+"""Numbers of all clients' updates, up to which coordinate-wise rules have them in one array."""
+PIECE = 2**13
+"""Numbers of the model in one pass of their kernel."""
 
 
 @algorithm
@@ -66,6 +72,35 @@ def members_of(labels: Array, weights: Array, fallback: Tree) -> Array:
     return (jax.nn.one_hot(labels, jax.tree.leaves(fallback)[0].shape[0]) * weights[:, None]).T
 
 
+def each_number(rule: Callable[..., Array], updates: Tree, labels: Array, members: Array, *settings: Any) -> Tree:
+    """A rule for single numbers, of ``[C, d]`` → ``[K, d]``, for the leaves ``[C, ...]`` of updates → ``[K, ...]``.
+
+    A network is a long kernel, so there is one for all leaves, in a loop over pieces: XLA would make what is in no loop
+    anew for every leaf that a part of it goes to. Of large models each leaf is searched by itself: joined they would
+    take their memory once more.
+    """
+    leaves, form = jax.tree.flatten(updates)
+    groups, count = members.shape
+    flat = [v.reshape(count, -1) for v in leaves]
+    if by_network(count, groups) and 0 < size(updates) <= JOINED:
+        sizes = [v.shape[1] for v in flat]
+        pieces = max(2, -(-sum(sizes) // PIECE))
+        width = -(-sum(sizes) // pieces)
+        rest = jnp.zeros((count, pieces * width - sum(sizes)))
+        joined = jnp.concatenate([*(v.astype(jnp.float32) for v in flat), rest], axis=1)
+
+        def piece(start: Array) -> Array:
+            own = jax.lax.dynamic_slice_in_dim(joined, start, width, 1)
+            return rule(own, labels, members, *settings, network=True)
+
+        found = jnp.moveaxis(jax.lax.map(piece, jnp.arange(pieces) * width), 0, 1).reshape(groups, -1)
+        parts = jnp.split(found, list(accumulate(sizes)), axis=1)[: len(sizes)]
+    else:
+        parts = [rule(v, labels, members, *settings, network=False) for v in flat]
+    shaped = [p.reshape(groups, *v.shape[1:]) for p, v in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(form, shaped)
+
+
 @algorithm
 class Median(Robust):
     """The median of each number (Yin et al., ICML 2018)."""
@@ -77,10 +112,9 @@ class Median(Robust):
         updates, weights = self.moved(stacked, labels, weights, fallback)
         members = members_of(labels, weights, fallback)
 
-        def leaf(x: Array, f: Array) -> Array:
-            return f + medians(x, labels, members).astype(f.dtype)
-
-        return where(members.sum(axis=1) > 0, jax.tree.map(leaf, updates, fallback), fallback)
+        steps = each_number(medians, updates, labels, members)
+        moved = jax.tree.map(lambda f, step: f + step.astype(f.dtype), fallback, steps)
+        return where(members.sum(axis=1) > 0, moved, fallback)
 
 
 @algorithm
@@ -96,10 +130,9 @@ class TrimmedMean(Robust):
         updates, weights = self.moved(stacked, labels, weights, fallback)
         members = members_of(labels, weights, fallback)
 
-        def leaf(x: Array, f: Array) -> Array:
-            return f + trimmed_means(x, labels, members, self.share).astype(f.dtype)
-
-        return where(members.sum(axis=1) > 0, jax.tree.map(leaf, updates, fallback), fallback)
+        steps = each_number(trimmed_means, updates, labels, members, self.share)
+        moved = jax.tree.map(lambda f, step: f + step.astype(f.dtype), fallback, steps)
+        return where(members.sum(axis=1) > 0, moved, fallback)
 
 
 @algorithm

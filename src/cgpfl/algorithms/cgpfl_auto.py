@@ -209,6 +209,8 @@ class CGPFLAuto(Method):
         """Note the evidence, look for contexts when that is due, then move each context's model to its mean."""
         slots, n = server.centres.shape[0], server.assignment.shape[0]
         answers = server.evidence.answers.at[cohort.ids].add(cohort.present)
+        if isinstance(self.prox, str):  # before it is known what is shared, nobody is pulled to a model of noise
+            server = replace(server, prox=jnp.where((server.settled == 0) & cohort.noised, 0.0, server.prox))
         # After n answers a client on average, and one on each part of everybody; who never answers is not waited for.
         total, needed = answers.sum(), self.warmup * n * (server.settled + 1.0)
         due = (total >= needed) & ((answers >= 2 * self.folds).all() | (total >= needed + 2 * self.warmup * n))

@@ -41,8 +41,12 @@ def mode(path):
 def test_secrets_are_for_one_user(app, tmp_path, monkeypatch):
     assert mode(app / KEYS) == mode(app / ".flwr") == 0o700
     assert mode(app / KEYS / ORDERS) == 0o600
+    seen, rename = [], Path.replace
+    monkeypatch.setattr(Path, "replace", lambda self, to: (seen.append(mode(self)), rename(self, to))[1])
     Ledger(tmp_path).note("fedavg", "secret")
     assert mode(tmp_path / "server.json") == 0o600
+    assert seen == [0o600]  # before it had its name, too
+    assert [file.name for file in tmp_path.iterdir()] == ["server.json"]
     again = Ledger(tmp_path)
     assert (again.token("fedavg"), again.token("other")) == ("secret", None)
     home = tmp_path / "home"

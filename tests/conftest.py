@@ -52,6 +52,7 @@ LONGEST = [
     "tests/benchmarks/test_crash.py",
     "tests/test_recovery.py",
     "tests/test_pages.py",
+    "tests/deploy/test_intruders.py",
     "tests/deploy/test_guide.py",
     "tests/deploy/test_faults.py",
     "tests/deploy/test_hospitals.py",

@@ -22,6 +22,7 @@ from cgpfl.deploy.orphans import PARENT, descendants
 from cgpfl.deploy.processes import superlink, supernode
 from cgpfl.deploy.secrets import MEMBERS, ORDERS, Ledger, bind, members, membership, orders_of
 from cgpfl.deploy.supernode import refusal
+from cgpfl.deploy.trial import start_run
 from cgpfl.engine.flower.worker import answer
 from cgpfl.errors import CgpflError
 from helpers import cgpfl
@@ -41,8 +42,12 @@ def mode(path):
 def test_secrets_are_for_one_user(app, tmp_path, monkeypatch):
     assert mode(app / KEYS) == mode(app / ".flwr") == 0o700
     assert mode(app / KEYS / ORDERS) == 0o600
+    seen, rename = [], Path.replace
+    monkeypatch.setattr(Path, "replace", lambda self, to: (seen.append(mode(self)), rename(self, to))[1])
     Ledger(tmp_path).note("fedavg", "secret")
     assert mode(tmp_path / "server.json") == 0o600
+    assert seen == [0o600]  # before it had its name, too
+    assert [file.name for file in tmp_path.iterdir()] == ["server.json"]
     again = Ledger(tmp_path)
     assert (again.token("fedavg"), again.token("other")) == ("secret", None)
     home = tmp_path / "home"
@@ -54,6 +59,13 @@ def test_secrets_are_for_one_user(app, tmp_path, monkeypatch):
     made.start().running.wait()
     assert mode(tmp_path / "superlink.db") == 0o600
     assert made.log.read_text().strip() == str(os.getpid())
+
+
+def test_a_run_folder_is_its_users_alone(app, tmp_path, monkeypatch):
+    """It was everybody's to enter, and holds counts and scores of each client."""
+    monkeypatch.setattr("cgpfl.deploy.trial.flower", lambda *words: {})
+    start_run(app, tmp_path / "home", tmp_path / "runs" / "first")
+    assert mode(tmp_path / "runs" / "first") == 0o700
 
 
 def test_a_key_belongs_to_one_client(app, tmp_path):

@@ -32,11 +32,7 @@ def keys_of(app: Path) -> Path:
 
 def write_secret(path: Path, content: bytes) -> Path:
     """A file for its user alone, whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)
-    part.touch(mode=0o600)  # before there is anything to read
-    write(path, content)
-    path.chmod(0o600)
+    write(path, content, mode=0o600)  # before there is anything to read
     return path
 
 

@@ -110,7 +110,7 @@ def start_run(app: Path, home: Path, out: Path) -> dict[str, Any]:
         raise CgpflError(f"out {out}: is finished; choose another")
     if '"' in str(out) or "\\" in str(out):
         raise CgpflError(f"out {out}: may have no quotes or backslashes")
-    out.mkdir(parents=True, exist_ok=True)
+    out.mkdir(mode=0o700, parents=True, exist_ok=True)  # it has counts and scores of each client
     return flower(home, "run", str(app), CONNECTION, "--run-config", f'out="{out}"')
 
 

@@ -17,6 +17,7 @@ import pytest
 import typer
 from safetensors.numpy import load_file
 
+from cgpfl import __version__
 from cgpfl.cli.app import page
 from cgpfl.errors import CgpflError, NeedsError
 from helpers import cgpfl, start, summary_without_times
@@ -425,3 +426,8 @@ def test_help_is_there_without_heavy_imports():
     assert done.returncode == 0, done.stderr
     assert "resume" in done.stdout
     assert "Exit codes: 0 done; 1 every method diverged; 2 bad input" in done.stdout
+
+
+def test_the_version_by_script_and_by_module():
+    said = subprocess.run([sys.executable, "-m", "cgpfl", "--version"], capture_output=True, text=True, check=True)
+    assert said.stdout == cgpfl("--version").stdout == f"cgpfl {__version__}\n"

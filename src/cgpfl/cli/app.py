@@ -27,13 +27,29 @@ stopped by Ctrl-C, can be resumed.
 
 app = typer.Typer(
     name="cgpfl",
-    help="Personalized federated learning with contextualized generalization.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     epilog=EPILOG,
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        from cgpfl import __version__
+
+        typer.echo(f"cgpfl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Personalized federated learning with contextualized generalization."""
 
 
 def one_of(*words: str) -> Callable[[str], list[str]]:

@@ -311,6 +311,7 @@ class CGPFLAuto(Method):
         )
         if isinstance(self.prox, str):
             pull = self.stiffness * (1.0 - found.trust) / found.trust
+            pull = jnp.where(noised, jnp.minimum(pull, self.stiffness), pull)
             server = replace(server, prox=jnp.where(found.alone, 0.0, pull))
         return self._centred(server)
 

@@ -5,6 +5,11 @@ products between the n points: a cluster's centre is a weighted mean, so distanc
 X Xᵀ applied to the membership weights. With few points, and fewer than dimensions, that matrix is formed once
 (n² numbers instead of n·d); otherwise it is applied as X (Xᵀ a). Both are one formula.
 
+Of thousands of points each such product is a walk through all of memory, and tens of Lloyd's iterations from nine
+starts are too many of them. :func:`search` lets the starts compete in a sketch, a few hundred numbers a point that one
+walk makes and that keep squared distances on average; Lloyd's on the points themselves then goes on from the one that
+did best, and from the clustering that is there, and decides.
+
 The number of clusters may be traced: ``slots`` fixes the shapes, ``k <= slots`` of them are used.
 
 Arthur, Vassilvitskii: k-means++: The Advantages of Careful Seeding. SODA 2007.
@@ -16,6 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -23,8 +29,14 @@ import jax.numpy as jnp
 from jax import Array
 from jax.lax import Precision
 
+from cgpfl.contexts.evidence import hashed
+
 GRAM = 1024
 """Points up to which all their inner products are formed: of more, what k-means needs of them costs less."""
+SKETCH = 251
+"""Numbers a point has in a sketch. A prime: coordinates of one bucket are then not a column of some layer."""
+SLABS = 8
+"""Coordinates of one bucket that are added at a time."""
 FAR = 1e30
 """Stands for an infinite distance without making NaN of 0·inf."""
 
@@ -51,6 +63,8 @@ class Points(NamedTuple):
     """X Xᵀ a for ``a [n, k]``."""
     weights: Array
     """``[n]``."""
+    sketch: Callable[[Array], Points] | None = None
+    """The points with :data:`SKETCH` random numbers for each, by a key; None where it would save nothing."""
 
 
 def prepare(*groups: Any, weights: Array | None = None) -> Points:
@@ -75,8 +89,54 @@ def prepare(*groups: Any, weights: Array | None = None) -> Points:
     if n < min(d, GRAM):
         gram = _sum([_dot(x, x.T) for x in centred])
         return Points(jnp.diagonal(gram), lambda a: _dot(gram, a), weights)
+    if n > GRAM and d > SLABS * SKETCH:
+        return _streamed(centred, weights)._replace(sketch=partial(_sketched, centred, weights))
     norms = _sum([jnp.sum(x * x, axis=1) for x in centred])
     return Points(norms, lambda a: _sum([_dot(x, _dot(x.T, a)) for x in centred]), weights)
+
+
+def _streamed(centred: list[Array], weights: Array) -> Points:
+    """Many points: aᵀ X rather than Xᵀ a, which would have all of X transposed on its way."""
+    norms = _sum([jnp.sum(x * x, axis=1) for x in centred])
+    return Points(norms, lambda a: _sum([_dot(x, _dot(a.T, x).T) for x in centred]), weights)
+
+
+def _sketched(centred: list[Array], weights: Array, key: Array) -> Points:
+    """The points' coordinates with random signs, added up in :data:`SKETCH` buckets, coordinate i in bucket i mod that.
+
+    Squared distances stay the same on average, within some √(2/SKETCH) of themselves.
+    """
+    seed = jax.random.bits(key, (), jnp.uint32)
+    sketch, first = jnp.zeros((centred[0].shape[0], SKETCH)), 0
+    for x in centred:
+        d = x.shape[1]
+        bits = hashed(jnp.arange(first, first + d, dtype=jnp.uint32), seed)
+        sketch = _bucketed(sketch, x, jnp.where(bits & 1, 1.0, -1.0))
+        first += d
+    return _streamed([sketch], weights)
+
+
+def _bucketed(sketch: Array, x: Array, signs: Array) -> Array:
+    """``sketch`` with the coordinates of ``x`` times ``signs`` added.
+
+    Slab after slab: a sum over a middle axis takes XLA's CPU back-end five times as long.
+    """
+
+    def add(sketch: Array, x: Array, signs: Array) -> Array:
+        for at in range(0, signs.shape[0], SKETCH):
+            part = x[:, at : at + SKETCH] * signs[at : at + SKETCH]
+            sketch = sketch.at[:, : part.shape[1]].add(part) if part.shape[1] < SKETCH else sketch + part
+        return sketch
+
+    wide = SLABS * SKETCH
+    whole = signs.shape[0] // wide
+
+    def slab(i: Array, sketch: Array) -> Array:
+        part = jax.lax.dynamic_slice_in_dim(x, i * wide, wide, axis=1)
+        return add(sketch, part, jax.lax.dynamic_slice_in_dim(signs, i * wide, wide))
+
+    sketch = jax.lax.fori_loop(0, whole, slab, sketch) if whole else sketch
+    return add(sketch, x[:, whole * wide :], signs[whole * wide :])
 
 
 def _dot(a: Array, b: Array) -> Array:
@@ -117,15 +177,16 @@ def seed(points: Points, slots: int, key: Array, ids: Array | None = None, trial
     return jax.lax.fori_loop(0, slots, add, start)[0]
 
 
-def lloyd(points: Points, members: Array, k: Array | int, iterations: int = 100) -> KMeans:
+def lloyd(points: Points, members: Array, k: Array | int, iterations: int = 100, labels: Array | None = None) -> KMeans:
     """Lloyd's iterations from initial memberships ``members [n, slots]`` (a column may be one seed).
 
     Stops when no label changes. A used cluster that becomes empty takes the farthest point of a
     cluster with more than one member, so none of the first k stays empty while there are k distinct
-    points of positive weight.
+    points of positive weight. Where the memberships are those of ``labels [n]``, to say so spares a pass.
     """
     n, slots = members.shape
     used = jnp.arange(slots) < k
+    fresh = labels is None
 
     def distances(members: Array) -> Array:
         mass = members.sum(axis=0)
@@ -148,14 +209,17 @@ def lloyd(points: Points, members: Array, k: Array | int, iterations: int = 100)
         squared = distances(members)
         first = (jnp.argmin(squared, axis=1).astype(jnp.int32), jnp.min(squared, axis=1), jnp.bool_(True))
         new, _, _ = jax.lax.while_loop(lambda filling: filling[2], refill, first)
-        moving = (new != labels).any() & (count < iterations)
-        labels = jnp.where(moving, new, labels)
+        # Points of weight 0 move no centre; where only they move, all labels are final.
+        moved = new != labels if fresh else (new != labels) & (points.weights > 0)
+        moving = moved.any() & (count < iterations)
+        labels = jnp.where(moving if fresh else moving | ~moved.any(), new, labels)
         nearest = jnp.take_along_axis(squared, labels[:, None], axis=1)[:, 0]
         return members_of(labels, slots, points.weights), labels, nearest, moving, jnp.minimum(count + 1, iterations)
 
     # The first pass takes the memberships that are given; in the last one no label moves, so its distances are those
     # to the final centres.
-    start = (members, jnp.full(n, -1, jnp.int32), jnp.zeros(n), jnp.bool_(True), jnp.int32(-1))
+    unknown, count = (jnp.full(n, -1, jnp.int32), -1) if labels is None else (labels, 0)
+    start = (members, unknown, jnp.zeros(n), jnp.bool_(True), jnp.int32(count))
     _, labels, final, _, count = jax.lax.while_loop(lambda state: state[3], iterate, start)
     return KMeans(labels, jnp.sum(points.weights * final), final, count)
 
@@ -175,17 +239,54 @@ def best_of(points: Points, seeds: Array, k: Array | int, start: Array | None = 
 
     Among equals the first wins, and ``start`` comes first: a clustering that cannot be improved stays.
     """
+    runs = _runs(points, seeds, k, start)
+    return _take(runs, _winner(points, runs.inertia))
+
+
+def _runs(points: Points, seeds: Array, k: Array | int, start: Array | None) -> KMeans:
     n = points.norms.shape[0]
     slots = seeds.shape[1]
     starts = jax.vmap(lambda s: jax.nn.one_hot(s, n).T)(seeds)
     if start is not None:
         starts = jnp.concatenate([members_of(start, slots, points.weights)[None], starts])
-    runs = jax.vmap(lambda members: lloyd(points, members, k))(starts)
-    inertia = runs.inertia
-    # A difference within float32 rounding of the distances is no improvement.
+    return jax.vmap(lambda members: lloyd(points, members, k))(starts)
+
+
+def _winner(points: Points, inertia: Array) -> Array:
+    """The first of the lowest inertia ``[runs]``: a difference within float32 rounding of the distances is none."""
     slack = 1e-5 * jnp.sum(points.weights * points.norms)
-    winner = jnp.argmax(inertia <= inertia.min() + slack)
+    return jnp.argmax(inertia <= inertia.min() + slack)
+
+
+def _take(runs: KMeans, winner: Array) -> KMeans:
     return KMeans(*(value[winner] for value in runs))
+
+
+def search(
+    points: Points,
+    slots: int,
+    k: Array | int,
+    key: Array,
+    restarts: int,
+    ids: Array | None = None,
+    start: Array | None = None,
+) -> KMeans:
+    """The best of ``restarts`` seedings by ``key`` and of the clustering ``start [n]``, as :func:`best_of` finds it.
+
+    Of thousands of points the starts compete in a sketch. Lloyd's on the points themselves goes on from the one that
+    is best there and from ``start``, and the lower inertia wins: the result is a fixed point of Lloyd's on the
+    points, and no worse than what Lloyd's makes of ``start``. Which start is best is judged within the sketch's error.
+    """
+    if points.sketch is None:
+        return best_of(points, seedings(points, slots, key, restarts, ids), k, start)
+    small = points.sketch(key)
+    runs = _runs(small, seedings(small, slots, key, restarts, ids), k, start)
+    winner = _winner(small, runs.inertia)
+    starts = runs.labels[winner][None]
+    if start is not None:  # where it wins it goes on as it is, not as what the sketch made of it
+        starts = jnp.stack([start, jnp.where(winner == 0, start, starts[0])])
+    runs = jax.vmap(lambda labels: lloyd(points, members_of(labels, slots, points.weights), k, labels=labels))(starts)
+    return _take(runs, _winner(points, runs.inertia))
 
 
 def kmeans(

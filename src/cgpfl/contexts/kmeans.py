@@ -21,7 +21,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -81,62 +80,72 @@ def prepare(*groups: Any, weights: Array | None = None) -> Points:
     weights = jnp.ones(n, jnp.float32) if weights is None else weights.astype(jnp.float32)
     total = weights.sum()
     shares = jnp.split(weights / jnp.where(total > 0, total, 1.0), list(itertools.accumulate(sizes))[:-1])
+    means = [_sum([_dot(share, x) for share, x in zip(shares, leaf, strict=True)]) for leaf in parts]
+    if n > GRAM and d > SLABS * SKETCH:
+        return _in_place(parts, means, weights)
     centred = []
-    for leaf in parts:
-        mean = _sum([_dot(share, x) for share, x in zip(shares, leaf, strict=True)])
+    for leaf, mean in zip(parts, means, strict=True):
         # Subtract first, then join: XLA's CPU back-end fuses this but copies a plain join (3x slower).
         centred.append(jnp.concatenate([(x - mean).astype(jnp.float32) for x in leaf]))
     if n < min(d, GRAM):
         gram = _sum([_dot(x, x.T) for x in centred])
         return Points(jnp.diagonal(gram), lambda a: _dot(gram, a), weights)
-    if n > GRAM and d > SLABS * SKETCH:
-        return _streamed(centred, weights)._replace(sketch=partial(_sketched, centred, weights))
     norms = _sum([jnp.sum(x * x, axis=1) for x in centred])
     return Points(norms, lambda a: _sum([_dot(x, _dot(x.T, a)) for x in centred]), weights)
 
 
-def _streamed(centred: list[Array], weights: Array) -> Points:
-    """Many points: aᵀ X rather than Xᵀ a, which would have all of X transposed on its way."""
-    norms = _sum([jnp.sum(x * x, axis=1) for x in centred])
-    return Points(norms, lambda a: _sum([_dot(x, _dot(a.T, x).T) for x in centred]), weights)
+def _in_place(parts: list[tuple[Array, ...]], means: list[Array], weights: Array) -> Points:
+    """Many points, of which no centred copy is made: only sums of them, and what is multiplied with them, are centred.
 
-
-def _sketched(centred: list[Array], weights: Array, key: Array) -> Points:
-    """The points' coordinates with random signs, added up in :data:`SKETCH` buckets, coordinate i in bucket i mod that.
-
-    Squared distances stay the same on average, within some √(2/SKETCH) of themselves.
+    That loses no more digits than the points have lost themselves by being far from the origin.
     """
-    seed = jax.random.bits(key, (), jnp.uint32)
-    sketch, first = jnp.zeros((centred[0].shape[0], SKETCH)), 0
-    for x in centred:
-        d = x.shape[1]
-        bits = hashed(jnp.arange(first, first + d, dtype=jnp.uint32), seed)
-        sketch = _bucketed(sketch, x, jnp.where(bits & 1, 1.0, -1.0))
-        first += d
-    return _streamed([sketch], weights)
+    sizes = list(itertools.accumulate(x.shape[0] for x in parts[0]))[:-1]
+
+    def products(a: Array) -> Array:
+        own, total = jnp.split(a, sizes), a.sum(axis=0)
+        out: list[Array] = []
+        for leaf, mean in zip(parts, means, strict=True):
+            # aᵀ X and not Xᵀ a: for that all of X would be transposed on its way.
+            sums = _sum([_dot(w.T, x) for w, x in zip(own, leaf, strict=True)]) - total[:, None] * mean
+            out.append(jnp.concatenate([_dot(x, sums.T) for x in leaf]) - _dot(sums, mean))
+        return _sum(out)
+
+    def sketch(key: Array) -> Points:
+        seed = jax.random.bits(key, (), jnp.uint32)
+        rows, first = [jnp.zeros((x.shape[0], SKETCH)) for x in parts[0]], 0
+        for leaf, mean in zip(parts, means, strict=True):
+            bits = hashed(jnp.arange(first, first + mean.shape[0], dtype=jnp.uint32), seed)
+            signs = jnp.where(bits & 1, 1.0, -1.0)
+            rows = [_bucketed(to, x, mean, signs) for to, x in zip(rows, leaf, strict=True)]
+            first += mean.shape[0]
+        small = jnp.concatenate(rows)
+        return Points(jnp.sum(small * small, axis=1), lambda a: _dot(small, _dot(a.T, small).T), weights)
+
+    squares = [[jnp.sum(jnp.square(x - mean), axis=1) for x in leaf] for leaf, mean in zip(parts, means, strict=True)]
+    return Points(_sum([jnp.concatenate(each) for each in squares]), products, weights, sketch)
 
 
-def _bucketed(sketch: Array, x: Array, signs: Array) -> Array:
-    """``sketch`` with the coordinates of ``x`` times ``signs`` added.
+def _bucketed(sketch: Array, x: Array, mean: Array, signs: Array) -> Array:
+    """``sketch [n, SKETCH]`` with the coordinates of ``x - mean`` added: times ``signs``, i to bucket i mod SKETCH.
 
     Slab after slab: a sum over a middle axis takes XLA's CPU back-end five times as long.
     """
 
-    def add(sketch: Array, x: Array, signs: Array) -> Array:
+    def add(sketch: Array, x: Array, mean: Array, signs: Array) -> Array:
         for at in range(0, signs.shape[0], SKETCH):
-            part = x[:, at : at + SKETCH] * signs[at : at + SKETCH]
-            sketch = sketch.at[:, : part.shape[1]].add(part) if part.shape[1] < SKETCH else sketch + part
+            here = slice(at, at + SKETCH)
+            part = (x[:, here] - mean[here]) * signs[here]
+            sketch = sketch + jnp.pad(part, ((0, 0), (0, SKETCH - part.shape[1])))
         return sketch
 
     wide = SLABS * SKETCH
     whole = signs.shape[0] // wide
 
     def slab(i: Array, sketch: Array) -> Array:
-        part = jax.lax.dynamic_slice_in_dim(x, i * wide, wide, axis=1)
-        return add(sketch, part, jax.lax.dynamic_slice_in_dim(signs, i * wide, wide))
+        return add(sketch, *(jax.lax.dynamic_slice_in_dim(v, i * wide, wide, axis=-1) for v in (x, mean, signs)))
 
     sketch = jax.lax.fori_loop(0, whole, slab, sketch) if whole else sketch
-    return add(sketch, x[:, whole * wide :], signs[whole * wide :])
+    return add(sketch, *(v[..., whole * wide :] for v in (x, mean, signs)))
 
 
 def _dot(a: Array, b: Array) -> Array:

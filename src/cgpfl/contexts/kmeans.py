@@ -6,12 +6,14 @@ X Xᵀ applied to the membership weights. With few points, and fewer than dimens
 (n² numbers instead of n·d); otherwise it is applied as X (Xᵀ a). Both are one formula.
 
 Of thousands of points each such product is a walk through all of memory, and tens of Lloyd's iterations from nine
-starts are too many of them. :func:`search` lets the starts compete in a sketch, a few hundred numbers a point that one
-walk makes and that keep squared distances on average; Lloyd's on the points themselves then goes on from the one that
-did best, and from the clustering that is there, and decides.
+starts are too many of them. :func:`search` lets the starts compete in a few directions along which the points differ
+most, where contexts show if they show at all; Lloyd's on the points themselves then goes on from the one that did best,
+and from the clustering that is there, and decides. The directions are those of a sketch, random sums of coordinates,
+made sharper by one product with the points (a randomised singular value decomposition).
 
 The number of clusters may be traced: ``slots`` fixes the shapes, ``k <= slots`` of them are used.
 
+Halko, Martinsson, Tropp: Finding Structure with Randomness. SIAM Review, 2011.
 Arthur, Vassilvitskii: k-means++: The Advantages of Careful Seeding. SODA 2007.
 Lloyd: Least squares quantization in PCM. IEEE Trans. Inf. Theory, 1982.
 """
@@ -34,6 +36,8 @@ GRAM = 1024
 """Points up to which all their inner products are formed: of more, what k-means needs of them costs less."""
 SKETCH = 251
 """Numbers a point has in a sketch. A prime: coordinates of one bucket are then not a column of some layer."""
+SPARE = 8
+"""Directions beyond two a cluster."""
 SLABS = 8
 """Coordinates of one bucket that are added at a time."""
 FAR = 1e30
@@ -62,8 +66,9 @@ class Points(NamedTuple):
     """X Xᵀ a for ``a [n, k]``."""
     weights: Array
     """``[n]``."""
-    sketch: Callable[[Array], Points] | None = None
-    """The points with :data:`SKETCH` random numbers for each, by a key; None where it would save nothing."""
+    principal: Callable[[Array, int], Points] | None = None
+    """The points in about so many directions along which they differ most, found with a key; None where that would save
+    nothing."""
 
 
 def prepare(*groups: Any, weights: Array | None = None) -> Points:
@@ -101,28 +106,40 @@ def _in_place(parts: list[tuple[Array, ...]], means: list[Array], weights: Array
     """
     sizes = list(itertools.accumulate(x.shape[0] for x in parts[0]))[:-1]
 
-    def products(a: Array) -> Array:
+    def sums(a: Array) -> list[Array]:  # aᵀ X and not Xᵀ a: for that all of X would be transposed on its way
         own, total = jnp.split(a, sizes), a.sum(axis=0)
-        out: list[Array] = []
-        for leaf, mean in zip(parts, means, strict=True):
-            # aᵀ X and not Xᵀ a: for that all of X would be transposed on its way.
-            sums = _sum([_dot(w.T, x) for w, x in zip(own, leaf, strict=True)]) - total[:, None] * mean
-            out.append(jnp.concatenate([_dot(x, sums.T) for x in leaf]) - _dot(sums, mean))
-        return _sum(out)
+        uncentred = [_sum([_dot(w.T, x) for w, x in zip(own, leaf, strict=True)]) for leaf in parts]
+        return [s - total[:, None] * mean for s, mean in zip(uncentred, means, strict=True)]
 
-    def sketch(key: Array) -> Points:
-        seed = jax.random.bits(key, (), jnp.uint32)
-        rows, first = [jnp.zeros((x.shape[0], SKETCH)) for x in parts[0]], 0
-        for leaf, mean in zip(parts, means, strict=True):
-            bits = hashed(jnp.arange(first, first + mean.shape[0], dtype=jnp.uint32), seed)
-            signs = jnp.where(bits & 1, 1.0, -1.0)
-            rows = [_bucketed(to, x, mean, signs) for to, x in zip(rows, leaf, strict=True)]
-            first += mean.shape[0]
-        small = jnp.concatenate(rows)
+    def along(rows: list[Array]) -> Array:  # X rowsᵀ
+        each = zip(parts, means, rows, strict=True)
+        return _sum([jnp.concatenate([_dot(x, s.T) for x in leaf]) - _dot(s, mean) for leaf, mean, s in each])
+
+    def principal(key: Array, directions: int) -> Points:
+        sketch = _sketch(parts, means, key)
+        heavy = weights[:, None] * sketch
+        _, main = jnp.linalg.eigh(_dot(sketch.T, heavy))
+        rows = sums(_dot(heavy, main[:, -directions:]))
+        # Of any length and not at right angles: both are mended by what their inner products say.
+        squares, axes = jnp.linalg.eigh(_sum([_dot(s, s.T) for s in rows]))
+        there = squares > 1e-6 * squares[-1]
+        small = _dot(along(rows), axes * jnp.where(there, jax.lax.rsqrt(jnp.where(there, squares, 1.0)), 0.0))
         return Points(jnp.sum(small * small, axis=1), lambda a: _dot(small, _dot(a.T, small).T), weights)
 
     squares = [[jnp.sum(jnp.square(x - mean), axis=1) for x in leaf] for leaf, mean in zip(parts, means, strict=True)]
-    return Points(_sum([jnp.concatenate(each) for each in squares]), products, weights, sketch)
+    return Points(_sum([jnp.concatenate(each) for each in squares]), lambda a: along(sums(a)), weights, principal)
+
+
+def _sketch(parts: list[tuple[Array, ...]], means: list[Array], key: Array) -> Array:
+    """Coordinates with random signs, in buckets: ``[n, SKETCH]``. Squared distances stay the same on average."""
+    seed = jax.random.bits(key, (), jnp.uint32)
+    rows, first = [jnp.zeros((x.shape[0], SKETCH)) for x in parts[0]], 0
+    for leaf, mean in zip(parts, means, strict=True):
+        bits = hashed(jnp.arange(first, first + mean.shape[0], dtype=jnp.uint32), seed)
+        signs = jnp.where(bits & 1, 1.0, -1.0)
+        rows = [_bucketed(to, x, mean, signs) for to, x in zip(rows, leaf, strict=True)]
+        first += mean.shape[0]
+    return jnp.concatenate(rows)
 
 
 def _bucketed(sketch: Array, x: Array, mean: Array, signs: Array) -> Array:
@@ -282,17 +299,17 @@ def search(
 ) -> KMeans:
     """The best of ``restarts`` seedings by ``key`` and of the clustering ``start [n]``, as :func:`best_of` finds it.
 
-    Of thousands of points the starts compete in a sketch. Lloyd's on the points themselves goes on from the one that
-    is best there and from ``start``, and the lower inertia wins: the result is a fixed point of Lloyd's on the
-    points, and no worse than what Lloyd's makes of ``start``. Which start is best is judged within the sketch's error.
+    Of thousands of points the starts compete in a few directions. Lloyd's on the points themselves goes on from the one
+    that is best there and from ``start``, and the lower inertia wins: the result is a fixed point of Lloyd's on the
+    points, and no worse than what Lloyd's makes of ``start``. Which seeding is best is judged in those directions.
     """
-    if points.sketch is None:
+    if points.principal is None:
         return best_of(points, seedings(points, slots, key, restarts, ids), k, start)
-    small = points.sketch(key)
+    small = points.principal(key, min(SKETCH, 2 * slots + SPARE))
     runs = _runs(small, seedings(small, slots, key, restarts, ids), k, start)
     winner = _winner(small, runs.inertia)
     starts = runs.labels[winner][None]
-    if start is not None:  # where it wins it goes on as it is, not as what the sketch made of it
+    if start is not None:  # where it wins it goes on as it is, not as what those directions made of it
         starts = jnp.stack([start, jnp.where(winner == 0, start, starts[0])])
     runs = jax.vmap(lambda labels: lloyd(points, members_of(labels, slots, points.weights), k, labels=labels))(starts)
     return _take(runs, _winner(points, runs.inertia))

@@ -86,7 +86,7 @@ def prepare(*groups: Any, weights: Array | None = None) -> Points:
     total = weights.sum()
     shares = jnp.split(weights / jnp.where(total > 0, total, 1.0), list(itertools.accumulate(sizes))[:-1])
     means = [_sum([_dot(share, x) for share, x in zip(shares, leaf, strict=True)]) for leaf in parts]
-    if n > GRAM and d > SLABS * SKETCH:
+    if max(sizes) > GRAM and d > SLABS * SKETCH:
         return _in_place(parts, means, weights)
     centred = []
     for leaf, mean in zip(parts, means, strict=True):
@@ -119,7 +119,8 @@ def _in_place(parts: list[tuple[Array, ...]], means: list[Array], weights: Array
         sketch = _sketch(parts, means, key)
         heavy = weights[:, None] * sketch
         _, main = jnp.linalg.eigh(_dot(sketch.T, heavy))
-        rows = sums(_dot(heavy, main[:, -directions:]))
+        mixed = _dot(heavy, main[:, -directions:])
+        rows = sums(mixed / jnp.maximum(jnp.linalg.norm(mixed, axis=0), 1e-30))
         # Of any length and not at right angles: both are mended by what their inner products say.
         squares, axes = jnp.linalg.eigh(_sum([_dot(s, s.T) for s in rows]))
         there = squares > 1e-6 * squares[-1]

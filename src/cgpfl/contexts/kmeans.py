@@ -38,6 +38,8 @@ SKETCH = 251
 """Numbers a point has in a sketch. A prime: coordinates of one bucket are then not a column of some layer."""
 SPARE = 8
 """Directions beyond two a cluster."""
+ROUNDS = 8
+"""Orthogonal iterations that find the main directions of a sketch."""
 SLABS = 8
 """Coordinates of one bucket that are added at a time."""
 FAR = 1e30
@@ -118,17 +120,45 @@ def _in_place(parts: list[tuple[Array, ...]], means: list[Array], weights: Array
     def principal(key: Array, directions: int) -> Points:
         sketch = _sketch(parts, means, key)
         heavy = weights[:, None] * sketch
-        _, main = jnp.linalg.eigh(_dot(sketch.T, heavy))
-        mixed = _dot(heavy, main[:, -directions:])
-        rows = sums(mixed / jnp.maximum(jnp.linalg.norm(mixed, axis=0), 1e-30))
-        # Of any length and not at right angles: both are mended by what their inner products say.
-        squares, axes = jnp.linalg.eigh(_sum([_dot(s, s.T) for s in rows]))
-        there = squares > 1e-6 * squares[-1]
-        small = _dot(along(rows), axes * jnp.where(there, jax.lax.rsqrt(jnp.where(there, squares, 1.0)), 0.0))
+        mixed = _dot(heavy, _leading(_dot(sketch.T, heavy), directions, jax.random.fold_in(key, 1)))
+        rows = sums(mixed / jnp.maximum(jnp.sqrt(jnp.sum(mixed * mixed, axis=0)), 1e-30))
+        # Not of unit length and not quite at right angles: both are mended by their inner products.
+        squares = _sum([_dot(s, s.T) for s in rows])
+        small = _dot(along(rows), _upright(jnp.eye(directions), squares, 1e-5))
         return Points(jnp.sum(small * small, axis=1), lambda a: _dot(small, _dot(a.T, small).T), weights)
 
     squares = [[jnp.sum(jnp.square(x - mean), axis=1) for x in leaf] for leaf, mean in zip(parts, means, strict=True)]
     return Points(_sum([jnp.concatenate(each) for each in squares]), lambda a: along(sums(a)), weights, principal)
+
+
+def _leading(matrix: Array, count: int, key: Array) -> Array:
+    """About the first ``count`` eigenvectors of a positive ``matrix [m, m]``, by orthogonal iteration.
+
+    Not by LAPACK: its threads wait for each other longer than they work where processors are busy.
+    """
+    metric = jnp.eye(matrix.shape[0])
+    start = jax.random.normal(key, (matrix.shape[0], count))
+    return jax.lax.fori_loop(0, ROUNDS, lambda _, v: _upright(_dot(matrix, v), metric, 1e-12), start)
+
+
+def _upright(columns: Array, metric: Array, least: float) -> Array:
+    """Gram and Schmidt: ``columns [m, r]`` of unit length and at right angles in ``metric [m, m]``.
+
+    One of whose squared length less than a share ``least`` is its own, beside the columns before it, becomes zero.
+    """
+    squares = jnp.sum(columns * _dot(metric, columns), axis=0)
+    later = jnp.arange(columns.shape[1])
+
+    def step(i: Array, columns: Array) -> Array:
+        own = columns[:, i]
+        measured = _dot(metric, own)
+        square = jnp.sum(own * measured)
+        size = jnp.where(square > least * squares[i], jax.lax.rsqrt(jnp.maximum(square, 1e-30)), 0.0)
+        shares = _dot(measured * size, columns)
+        rest = columns - jnp.where(later > i, shares, 0.0) * (own * size)[:, None]
+        return jnp.where(later == i, (own * size)[:, None], rest)
+
+    return jax.lax.fori_loop(0, columns.shape[1], step, columns)
 
 
 def _sketch(parts: list[tuple[Array, ...]], means: list[Array], key: Array) -> Array:

@@ -37,7 +37,7 @@ from jax import Array
 from cgpfl.algorithms.base import ClientData, Cohort, Task
 from cgpfl.algorithms.groups import SMALLEST, group_step, heard_in, leaves_rounds, room_for, somebody_counts
 from cgpfl.algorithms.moreau import MoreauMethod
-from cgpfl.contexts import Points, best_of, choose_k, match, prepare, seedings
+from cgpfl.contexts import Points, choose_k, match, prepare, search
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, mix, norms, repeat, scale, size, switch, take
 
@@ -237,8 +237,7 @@ class CGPFL(MoreauMethod):
 
     def _given(self, server: Server, points: Points, k: Array | int) -> Server:
         """The server with ``points`` clustered into ``k`` contexts."""
-        seeds = seedings(points, server.cost.shape[0], server.seeding, self.restarts)
-        found = best_of(points, seeds, k)
+        found = search(points, server.cost.shape[0], k, server.seeding, self.restarts)
         return replace(server, assignment=found.labels, k=jnp.int32(k), iterations=found.iterations)
 
     def _again(self, server: Server, uploads: Tree, cohort: Cohort) -> Server:
@@ -254,8 +253,8 @@ class CGPFL(MoreauMethod):
         points = prepare(uploads, server.models, weights=jnp.concatenate([cohort.present, absent]))
         before = jnp.concatenate([server.assignment[cohort.ids], jnp.arange(slots, dtype=jnp.int32)])
         ids = jnp.concatenate([cohort.ids, clients + jnp.arange(slots, dtype=cohort.ids.dtype)])
-        seeds = seedings(points, slots, server.seeding, min(self.restarts, LATER), ids)
-        found = best_of(points, seeds, server.k, start=before)
+        restarts = min(self.restarts, LATER)
+        found = search(points, slots, server.k, server.seeding, restarts, ids, start=before)
 
         c = cohort.ids.shape[0]
         follow = found.labels[c:][server.assignment]

@@ -3,7 +3,7 @@
 from cgpfl.contexts.choose import Choice, choose_k
 from cgpfl.contexts.crossfit import CrossFit, cross_fit, placed
 from cgpfl.contexts.evidence import Evidence, add, no_evidence
-from cgpfl.contexts.kmeans import KMeans, Points, best_of, kmeans, lloyd, members_of, prepare, seed, seedings
+from cgpfl.contexts.kmeans import KMeans, Points, best_of, kmeans, lloyd, members_of, prepare, search, seed, seedings
 from cgpfl.contexts.labels import match, membership, spreading, transition
 from cgpfl.contexts.linkage import LINKAGES, METRICS, Agglomeration, agglomerate, distances
 
@@ -30,6 +30,7 @@ __all__ = [
     "no_evidence",
     "placed",
     "prepare",
+    "search",
     "seed",
     "seedings",
     "spreading",

@@ -49,12 +49,39 @@ class Descending(SGDMethod):
         rate: Array | float | None = None,
         steps: int | None = None,
     ) -> Tree:
-        """R steps at rate η (or others) from ``params``, of ∇f_i unless another gradient is given."""
+        """R steps at rate η (or others) from ``params``, of ∇f_i unless another gradient is given.
+
+        Another rule than SGD takes R minibatches, the same as SGD's, or epochs in random order.
+        """
         rate = self.rate if rate is None else rate
         steps, size = self.local_rounds if steps is None else steps, self.batch_size
         if self.descent.is_plain():
             return sgd(task, params, data, key, rate=rate, steps=steps, batch_size=size, gradient=gradient)
-        return descend(self.descent, task, params, data, key, rate, steps, size, gradient or task.grad)
+        descent, g = self.descent, gradient or task.grad
+        start = (params, descent.begin(params), jnp.float32(0))
+
+        def step(state: tuple[Tree, Any, Array], batch: Batch, total: Array | float) -> tuple[Tree, Any, Array]:
+            w, rule, done = state
+            w, rule = descent.step(w, rule, g(w, batch), rate, done / total)
+            return w, rule, done + 1.0
+
+        if isinstance(descent.epochs, str):
+            return over_batches(lambda s, b: step(s, b, steps), start, data, key, steps, size)[0]
+        size = size or data.rows.shape[0]
+        each = (data.count + size - 1) // size  # minibatches of an epoch
+        total = jnp.maximum(jnp.round(descent.epochs * each), 1).astype(jnp.int32)
+
+        def epoch_step(j: Array, state: tuple[Tree, Any, Array]) -> tuple[Tree, Any, Array]:
+            places = jnp.arange(data.rows.shape[0])
+            draws = uniforms(jax.random.fold_in(key, j // each), places)  # of its place alone, however far it is padded
+            order = jnp.argsort(jnp.where(places < data.count, draws, 2.0))
+            at = (j % each) * size + jnp.arange(size)
+            rows = data.rows[order[jnp.minimum(at, places[-1])]]
+            batch = data.take(rows, (at < data.count).astype(jnp.float32))
+            drawn = model_key(jax.random.fold_in(key, j))
+            return step(state, batch._replace(key=drawn), total.astype(jnp.float32))
+
+        return jax.lax.fori_loop(0, total, epoch_step, start)[0]
 
     def stepwise(self, rounds: int) -> tuple[Steps, ...] | None:
         """R minibatches a round, a gradient on each; None where epochs are taken: those draw no minibatches."""
@@ -102,44 +129,6 @@ def sgd(
     g = gradient or task.grad
 
     return over_batches(lambda w, batch: axpy(-rate, g(w, batch), w), params, data, key, steps, batch_size)
-
-
-def descend(
-    descent: Descent,
-    task: Task,
-    params: Tree,
-    data: ClientData,
-    key: Array,
-    rate: Array | float,
-    steps: int,
-    batch_size: int,
-    gradient: Callable[[Tree, Batch], Tree],
-) -> Tree:
-    """As :func:`sgd`, with a rule of descent: R minibatches, the same as SGD's, or epochs in random order."""
-    start = (params, descent.begin(params), jnp.float32(0))
-
-    def step(state: tuple[Tree, Any, Array], batch: Batch, total: Array | float) -> tuple[Tree, Any, Array]:
-        w, rule, done = state
-        w, rule = descent.step(w, rule, gradient(w, batch), rate, done / total)
-        return w, rule, done + 1.0
-
-    if isinstance(descent.epochs, str):
-        return over_batches(lambda s, b: step(s, b, steps), start, data, key, steps, batch_size)[0]
-    size = batch_size or data.rows.shape[0]
-    each = (data.count + size - 1) // size  # minibatches of an epoch
-    total = jnp.maximum(jnp.round(descent.epochs * each), 1).astype(jnp.int32)
-
-    def epoch_step(j: Array, state: tuple[Tree, Any, Array]) -> tuple[Tree, Any, Array]:
-        places = jnp.arange(data.rows.shape[0])
-        draws = uniforms(jax.random.fold_in(key, j // each), places)  # of its place alone, however far it is padded
-        order = jnp.argsort(jnp.where(places < data.count, draws, 2.0))
-        at = (j % each) * size + jnp.arange(size)
-        rows = data.rows[order[jnp.minimum(at, places[-1])]]
-        batch = data.take(rows, (at < data.count).astype(jnp.float32))
-        drawn = model_key(jax.random.fold_in(key, j))
-        return step(state, batch._replace(key=drawn), total.astype(jnp.float32))
-
-    return jax.lax.fori_loop(0, total, epoch_step, start)[0]
 
 
 def over_batches(

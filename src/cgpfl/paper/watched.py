@@ -17,7 +17,7 @@ from cgpfl.paper.section import Figure, Section, Verdict, grade
 from cgpfl.paper.settings import Setting
 from cgpfl.paper.theory import watch
 from cgpfl.paper.tuning import tuned
-from cgpfl.report.figures import COLOURS
+from cgpfl.report.figures import COLOURS, colour_map
 from cgpfl.report.pictures import save_picture, whole
 from cgpfl.tables import Table
 
@@ -58,13 +58,8 @@ def watched(plan: Plan, key: Key) -> dict[str, np.ndarray]:
     if not file.exists():
         plan.begin(file.stem)
         began = time.perf_counter()
-        seen = watch(
-            method,
-            federation(key.setting, key.seed),
-            model_of(key.setting),
-            rounds=key.setting.rounds,
-            seed=key.seed,
-        )
+        problem = (method, federation(key.setting, key.seed), model_of(key.setting))
+        seen = watch(*problem, rounds=key.setting.rounds, seed=key.seed)
         file.parent.mkdir(parents=True, exist_ok=True)
         save_arrays(file, {name: np.asarray(getattr(seen, name)) for name in KEPT}, made)
         plan.cells.add_seconds(f"watched {key.setting.name} {key.label}", time.perf_counter() - began)
@@ -95,23 +90,11 @@ def settled(context: np.ndarray) -> int:
 
 
 def _context_map(ax: Any, context: np.ndarray) -> None:
-    from matplotlib.colors import ListedColormap
-
     order = np.lexsort((np.arange(context.shape[1]), context[-1]))
     names = {c: i for i, c in enumerate(dict.fromkeys(context[-1][order]))}
     image = np.vectorize(lambda c: names.setdefault(c, len(names)))(context.T[order])
-    colours = [COLOURS[i % len(COLOURS)] for i in range(len(names))]
-    ax.imshow(
-        image,
-        aspect="auto",
-        interpolation="nearest",
-        cmap=ListedColormap(colours),
-        vmin=-0.5,
-        vmax=len(colours) - 0.5,
-        extent=(0.5, len(context) + 0.5, context.shape[1] - 0.5, -0.5),
-    )
+    colour_map(ax, image, len(names), (0.5, len(context) + 0.5, context.shape[1] - 0.5, -0.5))
     ax.grid(visible=False)
-    ax.set_yticks([])
 
 
 def _make_contexts(plan: Plan) -> Section:
@@ -130,9 +113,8 @@ def _make_contexts(plan: Plan) -> Section:
                 {"setting": setting.title, "method": label, "seed": s, "K": kk, "settled_in_round": t}
                 for s, kk, t in zip(plan.seeds, k, last, strict=False)
             ]
-            first = runs[0]["context"]
             ax = axes[r, 2 * c]
-            _context_map(ax, first)
+            _context_map(ax, runs[0]["context"])
             ax.set_title(f"{setting.title}, {NAMES[label]}", fontsize=9)
             ax.set_ylabel("clients", fontsize=8)
             q = axes[r, 2 * c + 1]
@@ -244,15 +226,8 @@ def _make_kmeans(plan: Plan) -> Section:
                     f"{100 * share:.0f} %",
                 ]
             )
-            facts.append(
-                dict(
-                    zip(
-                        ("run", "iterations_first_3", "iterations_later", "server_ms", "clients_ms", "share"),
-                        rows[-1],
-                        strict=True,
-                    )
-                )
-            )
+            names = ("run", "iterations_first_3", "iterations_later", "server_ms", "clients_ms", "share")
+            facts.append(dict(zip(names, rows[-1], strict=True)))
         for i, curve in enumerate(work):
             named = {"label": "all clients"} if i == 0 else {}
             axes[1, c].plot(x[late], curve, color=COLOURS[7], lw=1, **named)
@@ -281,10 +256,6 @@ def _make_kmeans(plan: Plan) -> Section:
     return Section("figure-kmeans", "The cost of k-means", [], tables, figures, [] if plan.quick else [verdict])
 
 
-def _none(plan: Plan) -> list[Any]:
-    return []
-
-
 def _tunes(plan: Plan) -> list[tuple[Setting, str]]:
     return [(s, label) for s in watched_settings(plan) for label in LABELS]
 
@@ -294,7 +265,7 @@ def _prepare(plan: Plan) -> None:
 
 
 def _part(name: str, meaning: str, make: Callable[[Plan], Section]) -> Part:
-    return Part(name, meaning, _none, make, _tunes, _prepare, watched_settings)
+    return Part(name, meaning, lambda plan: [], make, _tunes, _prepare, watched_settings)
 
 
 FIGURE_CONTEXTS = _part("figure-contexts", "clients × rounds context map, ‖Q − I‖", _make_contexts)

@@ -103,9 +103,19 @@ def beside(axes: Any) -> None:
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=9)
 
 
+def colour_map(axes: Any, image: np.ndarray, kinds: int, extent: tuple[float, ...]) -> list[str]:
+    """An image of whole numbers below ``kinds``, a colour each, blank where they are not known → the colours."""
+    from matplotlib.colors import ListedColormap
+
+    colours = [COLOURS[i % len(COLOURS)] for i in range(kinds)]
+    shown: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest", "vmin": -0.5, "vmax": kinds - 0.5}
+    axes.imshow(image, cmap=ListedColormap(colours), extent=extent, **shown)
+    axes.set_yticks([])
+    return colours
+
+
 def context_map(axes: Any, rows: pd.DataFrame, label: str) -> None:
     """Clients × rounds, coloured by context; clients of one final context side by side."""
-    from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
     table = rows.pivot(index="client", columns="round", values="context")
@@ -116,21 +126,12 @@ def context_map(axes: Any, rows: pd.DataFrame, label: str) -> None:
     names = {int(c): i for i, c in enumerate(used)}
     image = np.full(values.shape, np.nan)
     image[known] = np.searchsorted(used, values[known])
-    colours = [COLOURS[i % len(COLOURS)] for i in range(len(used))]
     rounds = table.columns.to_numpy()
     step = rounds[1] - rounds[0] if len(rounds) > 1 else 1
-    axes.imshow(
-        image,
-        aspect="auto",
-        interpolation="nearest",
-        cmap=ListedColormap(colours),
-        vmin=-0.5,
-        vmax=len(used) - 0.5,
-        extent=(rounds[0] - step / 2, rounds[-1] + step / 2, len(values) - 0.5, -0.5),
-    )
+    edges = (rounds[0] - step / 2, rounds[-1] + step / 2, len(values) - 0.5, -0.5)
+    colours = colour_map(axes, image, len(used), edges)
     axes.set(xlabel="round", ylabel="clients, by final context")
     whole(axes.xaxis)
-    axes.set_yticks([])
     axes.set_title(f"{label}: context of each client")
     handles = [Patch(color=colours[i], label=f"context {c}") for c, i in names.items()]
     if len(handles) <= 10:

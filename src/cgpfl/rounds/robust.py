@@ -44,7 +44,7 @@ PIECE = 2**13
 
 @algorithm
 class Robust(Mean):
-    """Base of the rules here. A subclass writes ``group_means``, or ``shares`` (see :class:`Combined`)."""
+    """Base of the rules here. A subclass writes ``moves``, or ``shares`` (see :class:`Combined`)."""
 
     robust = True
 
@@ -55,6 +55,18 @@ class Robust(Mean):
         one = jax.tree.map(lambda v: v[None], fallback)
         labels = jnp.zeros(weights.shape[0], jnp.int32)
         return jax.tree.map(lambda v: v[0], self.group_means(stacked, labels, weights, one))
+
+    def moves(self, updates: Tree, labels: Array, members: Array) -> Tree:
+        """How far each group moves ``[K, ...]``, from ``updates [C, ...]`` and its members' weights ``[K, C]``."""
+        raise TypeError(f"{type(self).__name__} defines no moves")
+
+    def group_means(self, stacked: Tree, labels: Array, weights: Array, fallback: Tree) -> Tree:
+        """Of each group: its fallback, moved."""
+        updates, weights = self.moved(stacked, labels, weights, fallback)
+        members = members_of(labels, weights, fallback)
+        steps = self.moves(updates, labels, members)
+        moved = jax.tree.map(lambda f, step: f + step.astype(f.dtype), fallback, steps)
+        return where(members.sum(axis=1) > 0, moved, fallback)
 
     def moved(self, stacked: Tree, labels: Array, weights: Array, fallback: Tree) -> tuple[Tree, Array]:
         """What uploads moved away from their group's fallback, and their weights ``[C]``, capped.
@@ -107,14 +119,9 @@ class Median(Robust):
 
     name = "median"
 
-    def group_means(self, stacked: Tree, labels: Array, weights: Array, fallback: Tree) -> Tree:
-        """Of each group: the mean of the lower and the upper weighted median."""
-        updates, weights = self.moved(stacked, labels, weights, fallback)
-        members = members_of(labels, weights, fallback)
-
-        steps = each_number(medians, updates, labels, members)
-        moved = jax.tree.map(lambda f, step: f + step.astype(f.dtype), fallback, steps)
-        return where(members.sum(axis=1) > 0, moved, fallback)
+    def moves(self, updates: Tree, labels: Array, members: Array) -> Tree:
+        """The mean of the lower and the upper weighted median."""
+        return each_number(medians, updates, labels, members)
 
 
 @algorithm
@@ -125,14 +132,9 @@ class TrimmedMean(Robust):
 
     share: float = hyper(0.2, "of the weight, cut off at either end", low=0, high=0.49)
 
-    def group_means(self, stacked: Tree, labels: Array, weights: Array, fallback: Tree) -> Tree:
-        """Of each group."""
-        updates, weights = self.moved(stacked, labels, weights, fallback)
-        members = members_of(labels, weights, fallback)
-
-        steps = each_number(trimmed_means, updates, labels, members, self.share)
-        moved = jax.tree.map(lambda f, step: f + step.astype(f.dtype), fallback, steps)
-        return where(members.sum(axis=1) > 0, moved, fallback)
+    def moves(self, updates: Tree, labels: Array, members: Array) -> Tree:
+        """The mean of the rest."""
+        return each_number(trimmed_means, updates, labels, members, self.share)
 
 
 @algorithm
@@ -143,14 +145,10 @@ class Combined(Robust):
         """Each one's share ``[C]``, from the updates' inner products ``[C, C]`` and a group's weights ``[C]``."""
         raise TypeError(f"{type(self).__name__} defines no shares")
 
-    def group_means(self, stacked: Tree, labels: Array, weights: Array, fallback: Tree) -> Tree:
-        """Of each group, from one matrix of inner products."""
-        updates, weights = self.moved(stacked, labels, weights, fallback)
-        members = members_of(labels, weights, fallback)
+    def moves(self, updates: Tree, labels: Array, members: Array) -> Tree:
+        """From one matrix of inner products."""
         products = gram(updates)
-        columns = jax.vmap(lambda own: self.shares(products, own))(members).T
-        moved = jax.tree.map(lambda f, step: f + step, fallback, mix(updates, columns))
-        return where(members.sum(axis=1) > 0, moved, fallback)
+        return mix(updates, jax.vmap(lambda own: self.shares(products, own))(members).T)
 
 
 def distances(products: Array, shares: Array) -> Array:

@@ -101,6 +101,12 @@ function matrix(z, x, y, ui, format, hover) {
   };
 }
 
+/** The layout of a matrix with contexts along both sides. */
+function square(x, y) {
+  const axis = (text) => ({ title: { text }, type: "category", showgrid: false, constrain: "domain" });
+  return { xaxis: axis(x), yaxis: { ...axis(y), autorange: "reversed", scaleanchor: "x" } };
+}
+
 /** Which labels the members of each context hold: the share of each. */
 function labelShares(run, m, ui) {
   const groups = m.contexts.groups,
@@ -143,17 +149,7 @@ function modelDistances(run, m, ui) {
   );
   return {
     data: [trace],
-    layout: {
-      xaxis: { title: { text: "context" }, type: "category", showgrid: false, constrain: "domain" },
-      yaxis: {
-        title: { text: "context" },
-        type: "category",
-        autorange: "reversed",
-        showgrid: false,
-        scaleanchor: "x",
-        constrain: "domain",
-      },
-    },
+    layout: square("context", "context"),
   };
 }
 
@@ -226,17 +222,7 @@ function transition(run, m, ui, e) {
   );
   return {
     data: [{ ...trace, zmax: 1 }],
-    layout: {
-      xaxis: { title: { text: "context after" }, type: "category", showgrid: false, constrain: "domain" },
-      yaxis: {
-        title: { text: "context before" },
-        type: "category",
-        autorange: "reversed",
-        showgrid: false,
-        scaleanchor: "x",
-        constrain: "domain",
-      },
-    },
+    layout: square("context after", "context before"),
     say: `Rounds ${m.contexts.rounds[e - 1]} to ${m.contexts.rounds[e]}: ${m.contexts.moved[e]} of ${run.data.clients} clients moved.`,
   };
 }

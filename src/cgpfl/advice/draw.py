@@ -95,11 +95,12 @@ def curve_chart(curve: Curve, task: str) -> str:
 
 
 def mean_images(means: np.ndarray) -> str:
-    """Mean image of each context ``[K, height, width]``, all on one scale."""
+    """Mean image of each context ``[K, height, width]``, all on one scale, of at most 32 pixels a side."""
     low, high = float(means.min()), float(means.max())
     grey = np.round(255 * (1 - (means - low) / max(high - low, 1e-9))).astype(int)
+    step = max(-(-max(grey.shape[1:]) // 32), 1)
     figures = []
-    for k, image in enumerate(_few(grey)):
+    for k, image in enumerate(grey[:, ::step, ::step]):
         cells = "".join(
             f'<rect x="{c}" y="{r}" width="1.02" height="1.02" fill="rgb({v},{v},{v})"/>'
             for (r, c), v in np.ndenumerate(image)
@@ -110,12 +111,6 @@ def mean_images(means: np.ndarray) -> str:
             f"</svg><figcaption>context {k + 1}, mean</figcaption></figure>"
         )
     return f'<div class="means">{"".join(figures)}</div>'
-
-
-def _few(images: np.ndarray, most: int = 32) -> np.ndarray:
-    """Images of at most ``most`` pixels a side."""
-    step = max(-(-max(images.shape[1:]) // most), 1)
-    return images[:, ::step, ::step]
 
 
 def _ruler(low: float, high: float, y: Callable[[float], float], unit: str) -> str:

@@ -85,13 +85,10 @@ def inspect(data: Any) -> Inspection:
 
     >>> print(cgpfl.inspect({"source": "patients.csv", "client": "hospital", "label": "outcome"}))
     """
-    found = data if isinstance(data, FederatedData) else _built(data)
-    return Inspection(found, _facts(found), tuple(findings(found)))
-
-
-def _built(data: Any) -> FederatedData:
-    experiment = Experiment.of(["local"], data, "mlr", {}, "inspect")
-    return next(iter(experiment.data.federations([experiment.seed]).values()))
+    if not isinstance(data, FederatedData):
+        experiment = Experiment.of(["local"], data, "mlr", {}, "inspect")
+        (data,) = experiment.data.federations([experiment.seed]).values()
+    return Inspection(data, _facts(data), tuple(findings(data)))
 
 
 def _facts(data: FederatedData) -> dict[str, str]:

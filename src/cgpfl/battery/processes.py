@@ -76,7 +76,9 @@ def over_processes(
             try:
                 unit, news = told.get(timeout=0.2)
             except queue.Empty:
-                _look_after(workers)
+                if lost := [w.exitcode for w in workers if w.exitcode not in (None, 0)]:
+                    what = f"a worker ended with code {lost[0]}; what is finished is kept, try fewer --jobs"
+                    raise CgpflError(f"battery: {what}") from None
                 continue
             if isinstance(news, str):
                 raise CgpflError(f"battery: {unit.method}: {news}")
@@ -120,13 +122,6 @@ def _start(workers: Sequence[Any]) -> None:
     finally:
         if before is not None:
             signal.signal(signal.SIGINT, before)
-
-
-def _look_after(workers: Sequence[Any]) -> None:
-    """An error where a worker ended by itself before the work did."""
-    lost = [w.exitcode for w in workers if w.exitcode not in (None, 0)]
-    if lost:
-        raise CgpflError(f"battery: a worker ended with code {lost[0]}; what is finished is kept, try fewer --jobs")
 
 
 def _work(place: Place, todo: Any, told: Any) -> None:

@@ -115,7 +115,8 @@ def run(wishes: Wishes, out: Path, *, jobs: int = 1, on_progress: Callable[[Prog
     if jobs < 1:
         raise CgpflError(f"jobs = {jobs}: must be at least 1")
     cells = [*wishes.cells(), *wishes.more_cells()]
-    _refuse(out, wishes.kept)
+    if not same_wishes(out / "battery.json", wishes.kept) and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise CgpflError(f"out {out}: exists and is no folder of cgpfl battery; choose another")
     there = {cell for cell in cells if cell.file(out).exists()}
     for cell in there:
         load(cell, out, wishes.rounds)
@@ -190,11 +191,3 @@ def _one_by_one(
             run_unit(unit, out, rounds, on_progress=partial(tell, unit), stop=stop, batch=batch)
             if i % FORGET == FORGET - 1 and jax.default_backend() == "cpu":
                 jax.clear_caches()
-
-
-def _refuse(out: Path, asked: dict[str, Any]) -> None:
-    """A folder that is not a battery's, or of one with other wishes."""
-    if same_wishes(out / "battery.json", asked):
-        return
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CgpflError(f"out {out}: exists and is no folder of cgpfl battery; choose another")

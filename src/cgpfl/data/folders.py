@@ -37,11 +37,9 @@ def read_folder(folder: Path, reading: Reading) -> Source:
             f"{where}: has files ({files[0].name}, …) and folders ({folders[0].name}, …); must be one kind"
         )
     if folders:
-        return (
-            _images(folders, reading, where)
-            if _has_images(folders[0])
-            else _of_files(_in_folders(folders), reading, where)
-        )
+        if any(p.is_dir() for p in folders[0].iterdir() if not p.name.startswith(".")):  # a folder a class
+            return _images(folders, reading, where)
+        return _of_files(_in_folders(folders), reading, where)
     if not files:
         raise CgpflError(f"{where}: is empty; must hold a file, or a folder, a client")
     if sorted(p.stem for p in files) == sorted(PARTS) and files[0].suffix.lower() in SUFFIXES:
@@ -157,11 +155,6 @@ def _arrays(files: list[tuple[str, str, Path]], where: str) -> Source:
     return Source(
         whole, np.concatenate(y), None, scale, 0.0, np.array(client), held=np.concatenate(held) if parted else None
     )
-
-
-def _has_images(folder: Path) -> bool:
-    """Whether a client's folder holds folders of images: a folder a class."""
-    return any(p.is_dir() for p in folder.iterdir() if not p.name.startswith("."))
 
 
 def _images(clients: list[Path], reading: Reading, where: str) -> Source:

@@ -43,12 +43,9 @@ def samples(x: Any, where: str = "data") -> np.ndarray:
     if not (np.issubdtype(x.dtype, np.number) and np.isrealobj(x)):
         raise CgpflError(f"{where}: x has type {x.dtype}; must be numbers")
     if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
-        raise CgpflError(f"{where}: x has NaN or infinite values, first at sample {_first_bad(x)}; remove or fill them")
+        first = int(np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))[0])
+        raise CgpflError(f"{where}: x has NaN or infinite values, first at sample {first}; remove or fill them")
     return x.astype(np.float32) if x.dtype not in (np.uint8, np.float32) else x
-
-
-def _first_bad(x: np.ndarray) -> int:
-    return int(np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))[0])
 
 
 MOST_CLASSES = 200_000

@@ -59,7 +59,9 @@ def follow(
             if event["kind"] == "say":
                 say(event["values"]["line"])
             elif event["kind"] == "progress":
-                on_progress(_progress(event["values"]))
+                v = event["values"]
+                speed = v["round"] / v["seconds"] if v["round"] and v["seconds"] else None
+                on_progress(Progress(v["label"], v["round"], v["rounds"], v["accuracy"], v["seconds"], speed))
             elif event["kind"] == "stopped":
                 raise LostError(event["values"]["message"])
             elif event["kind"] == "finished":
@@ -72,12 +74,6 @@ def follow(
         if time.monotonic() - heard > silence:
             raise LostError(f"run {out}: nothing was heard of the server for {silence:.0f} s")
         time.sleep(0.1)
-
-
-def _progress(event: dict[str, Any]) -> Progress:
-    done, seconds = event["round"], event["seconds"]
-    speed = done / seconds if done and seconds else None
-    return Progress(event["label"], done, event["rounds"], event["accuracy"], seconds, speed)
 
 
 def finished(out: Path) -> bool:

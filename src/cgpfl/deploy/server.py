@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -78,7 +77,8 @@ def run_server(app: Path, grid: Any, out: Path, keys: Path | None = None) -> Non
 
 
 def _run_all(agreed: Agreement, grid: Any, folder: RunFolder, events: Events, keys: Path) -> None:
-    agreed = _remembered(agreed, folder)
+    if agreed.asks and folder.labels():  # where the run goes on: with the form that nodes gave when it began
+        agreed = replace(agreed, given=config_of(folder.path).get(FORM))
     experiment, out = check(agreed), folder.path
     sign = orders_of(keys, agreed.deploy.orders, str(agreed.where))
     member, ledger = membership(grid, keys), Ledger(out)
@@ -114,13 +114,6 @@ def _run_all(agreed: Agreement, grid: Any, folder: RunFolder, events: Events, ke
             folder.save_models(result)
         folder.finish([result.outcome() for result in results])
     events.tell("finished")
-
-
-def _remembered(agreed: Agreement, folder: RunFolder) -> Agreement:
-    """With the form that nodes gave when the run began, where it goes on."""
-    if not agreed.asks or not folder.labels():
-        return agreed
-    return replace(agreed, given=config_of(folder.path).get(FORM))
 
 
 def _note(agreed: Agreement, out: Path) -> None:
@@ -226,37 +219,27 @@ def _run(
         for client in happened.anew:
             events.say(f"{label}, round {state.t + 1}: {link.called(client)} had lost its state and begins anew")
 
-    tell = _teller(events, label, experiment.rounds, records, began)
-    while state.t < experiment.rounds:
-        happened = server.step(state, link)
+    def follow(happened: RoundOutcome) -> None:
+        """Keep and tell what happened."""
+        nonlocal state
         note(happened, state.t)
         state = happened.state
         save()
-        tell(state, happened.answered)
-    if not records.rounds or records.rounds[-1] < experiment.rounds:
-        happened = server.evaluate(state, link)
-        note(happened, state.t)
-        state = happened.state
-        save()
-        tell(state, happened.answered)
-    facts = (experiment.rounds, time.perf_counter() - began, experiment.seed)
-    result = Result(label, method, RemoteData.of(agreed, state), agreed.model(), handle, _whole(state), records, *facts)
-    teller.ended(result.rounds, result.summary)
-    return result
-
-
-def _teller(
-    events: Events, label: str, rounds: int, records: Records, began: float
-) -> Callable[[ServerState, tuple[int, ...]], None]:
-    def tell(state: ServerState, answered: tuple[int, ...]) -> None:
         accuracy = None
         if records.rounds and np.isfinite(records.values["correct"][-1]).any():
             accuracy = scores(records.values["correct"][-1], state.tests)["pooled"]
         seconds = round(time.perf_counter() - began, 3)
-        facts = {"label": label, "round": state.t, "rounds": rounds, "answered": list(answered)}
+        facts = {"label": label, "round": state.t, "rounds": experiment.rounds, "answered": list(happened.answered)}
         events.tell("progress", **facts, accuracy=accuracy, seconds=seconds)
 
-    return tell
+    while state.t < experiment.rounds:
+        follow(server.step(state, link))
+    if not records.rounds or records.rounds[-1] < experiment.rounds:
+        follow(server.evaluate(state, link))
+    facts = (experiment.rounds, time.perf_counter() - began, experiment.seed)
+    result = Result(label, method, RemoteData.of(agreed, state), agreed.model(), handle, _whole(state), records, *facts)
+    teller.ended(result.rounds, result.summary)
+    return result
 
 
 def _whole(state: ServerState) -> State:

@@ -79,7 +79,7 @@ class MethodFolder:
         for left in set(self.path.glob("records-*.safetensors")) - set(self._counted):
             left.unlink(missing_ok=True)  # of rounds that no state counts
         if new.rounds:
-            file = self._records(new.rounds[-1])
+            file = self.path / f"records-{new.rounds[-1]:06d}.safetensors"
             save_arrays(file, new.values, {"rounds": new.rounds, "method": self.path.name})
             self._counted = [*(one for one in self._counted if one != file), file]
         kept: set[Path] = set()
@@ -109,9 +109,6 @@ class MethodFolder:
     def store(self) -> str:
         """Where the run that was saved here kept its personal states."""
         return "host" if any(self.path.glob("clients-*[0-9]")) else "device"
-
-    def _records(self, round_: int) -> Path:
-        return self.path / f"records-{round_:06d}.safetensors"
 
     def _clients(self, round_: int) -> Path:
         """Where many clients' personal states after a round are."""

@@ -242,9 +242,5 @@ def _perform(
                 keep(result)
                 del result  # its personal states and samples make room for the next method's
         if folder is not None:
-            by_the_first(partial(_finish, folder, results, summary, draw))
+            by_the_first(lambda: summary.update(folder.finish(results, draw)))
     return Finished(Path() if folder is None else folder.path, results, summary)
-
-
-def _finish(folder: RunFolder, results: list[Outcome], summary: dict[str, Any], draw: Draw | None) -> None:
-    summary |= folder.finish(results, draw)

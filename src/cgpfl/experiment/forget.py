@@ -118,7 +118,8 @@ def plan(path: Path, client: int | str, out: str | Path | None = None) -> Plan:
         data.without(client)
     first = next(iter(federations.values()))
     name = first.name(first.place(client))
-    place = path.parent / f"{path.resolve().name}-without-{_slug(name)}" if out is None else a_path(out)
+    slug = re.sub(r"[^\w.-]+", "-", name).strip("-")[:60] or "client"
+    place = path.parent / f"{path.resolve().name}-without-{slug}" if out is None else a_path(out)
     RunFolder.check_free(place)
     return Plan(path, place, name, replace(experiment, data=_without(experiment.data, path, name)), comparing)
 
@@ -133,11 +134,6 @@ def _without(data: DataConfig, path: Path, name: str) -> DataConfig:
 
     given = GivenData(left(0) if data.seed != "same" else left)
     return DataConfig(seed=data.seed, given=given)
-
-
-def _slug(name: str) -> str:
-    """A client's name as a part of a folder's."""
-    return re.sub(r"[^\w.-]+", "-", name).strip("-")[:60] or "client"
 
 
 def cost_of(folder: Path) -> dict[str, dict[str, float]]:

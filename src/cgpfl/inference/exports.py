@@ -52,17 +52,13 @@ def export(
         params, facts = _published(published(result), context)
         model, rows = _usable(result, params), _tested(result, context)
     x, y = data.x[rows], data.y[rows]
-    other = None if client is None else _shared(result, result.data.place(client))
-    return write_export(
-        a_path(out),
-        model,
-        published(result),
-        facts,
-        scored(model, x, y),
-        None if other is None else scored(other, x, y),
-        samples=x,
-        formats=formats,
-    )
+    shared_score = None
+    if client is not None:
+        sent = result.method.send(result.state.server, result.data.ids[result.data.place(client)])
+        if (params := result.method.shared(sent)) is not None:
+            shared_score = scored(_usable(result, params), x, y)
+    about = (model, published(result), facts, scored(model, x, y), shared_score)
+    return write_export(a_path(out), *about, samples=x, formats=formats)
 
 
 def _of_nodes(
@@ -88,12 +84,6 @@ def _client(result: Result, client: int | str) -> tuple[PersonalModel, np.ndarra
     context = None if found is None else int(found.assignment[i])
     named = {"name": result.data.names[i]} if result.data.names else {}
     return result.personal_model(i), result.data.test.parts()[i], {"client": i, **named, "context": context}
-
-
-def _shared(result: Result, i: int) -> PersonalModel | None:
-    """The shared or context model client ``i`` is sent, where there is one."""
-    params = result.method.shared(result.method.send(result.state.server, result.data.ids[i]))
-    return None if params is None else _usable(result, params)
 
 
 def _published(known: Published, k: int | None) -> tuple[Any, dict[str, Any]]:

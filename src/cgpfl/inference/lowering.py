@@ -49,7 +49,7 @@ class _Lowering(Operations):
         if step.primitive.name == "scan":
             return self.scan(step, args)
         if inner is not None:
-            return self.run(_closed(inner), args)
+            return self.run(inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ()), args)
         if all(not isinstance(a, str) for a in args) and _fixed(step):
             out = step.primitive.bind(*map(jnp.asarray, args), **step.params)
             return [np.asarray(v) for v in (out if step.primitive.multiple_results else [out])]
@@ -82,7 +82,3 @@ class _Lowering(Operations):
 def _fixed(step: Any) -> bool:
     """Whether nothing of an operation depends on the number of samples."""
     return all(fixed(d) for v in (*step.invars, *step.outvars) for d in v.aval.shape)
-
-
-def _closed(program: Any) -> ClosedJaxpr:
-    return program if isinstance(program, ClosedJaxpr) else ClosedJaxpr(program, ())

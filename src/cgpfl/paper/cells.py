@@ -154,7 +154,8 @@ class Cells:
         for cell in group:
             n = len(self._seeds(cell))
             own = slice(start, start + n)
-            kept = [d._replace(records=_needed(d.records)) for d in done[own]]
+            needed = [{k: v for k, v in d.records.values.items() if k in KEPT} for d in done[own]]
+            kept = [d._replace(records=Records(d.records.rounds, v)) for d, v in zip(done[own], needed, strict=True)]
             runs = as_runs(batch._replace(label=cell.label, todo=batch.todo[own]), kept, seconds=n * seconds)
             self._file(cell).parent.mkdir(parents=True, exist_ok=True)
             save(self._file(cell), runs, self._made_with(cell))
@@ -175,7 +176,3 @@ def _program(cell: Cell) -> tuple[Any, ...]:
     of = cell.setting
     samples = dataclasses.replace(of.data, split="cyclic", spread=0.0)
     return (samples, of.pixels, of.model, of.rounds, of.eval_every, jax.tree.structure(cell.method))
-
-
-def _needed(records: Records) -> Records:
-    return Records(records.rounds, {k: v for k, v in records.values.items() if k in KEPT})

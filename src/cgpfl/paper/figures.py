@@ -22,6 +22,8 @@ from cgpfl.tables import Table
 
 BESIDE = ("ditto", "per-fedavg", "local", "fedavg")
 """Drawn beside CGPFL's curves: the two the paper draws, and the two that every result needs."""
+SHADES = (COLOURS[1], COLOURS[4], COLOURS[0], COLOURS[2], COLOURS[3])
+"""Of the curves of several K."""
 
 
 def shown(setting: Setting) -> list[int]:
@@ -94,7 +96,7 @@ def _draw_curves(plan: Plan) -> None:
             (
                 f"K = {k}" + (" (pFedMe)" if k == 1 else ""),
                 runs_at(plan, setting, k),
-                {"color": _shade(i), "lw": 1.7},
+                {"color": SHADES[i % len(SHADES)], "lw": 1.7},
             )
             for i, k in enumerate(shown(setting))
         ]
@@ -114,10 +116,6 @@ def _draw_curves(plan: Plan) -> None:
     axes[1, 0].set_ylabel("training loss", fontsize=9)
     legend_below(picture, axes[0, 0], 9)
     save_picture(picture, plan.out / "figure-k", "curves")
-
-
-def _shade(i: int) -> str:
-    return (COLOURS[1], COLOURS[4], COLOURS[0], COLOURS[2], COLOURS[3])[i % 5]
 
 
 def _draw_k(plan: Plan) -> None:

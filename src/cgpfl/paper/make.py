@@ -114,8 +114,10 @@ def make(
         plan = Plan(out, quick, wanted, cells, as_is)
         sections, skipped = [], {}
         try:
-            if not as_is:
-                _compute(plan, parts)
+            if not as_is:  # first the runs that choose rates, then those that have them
+                pairs = dict.fromkeys(pair for part in parts for pair in part.tunes(plan))
+                cells.finish(cell for setting, label in pairs for cell in tuning_cells(setting, label))
+                cells.finish(cell for part in parts for cell in part.needs(plan))
             for part in parts:
                 plan.pause(part.name)
                 if only:
@@ -136,13 +138,6 @@ def make(
     if not only:
         _page(plan)
     return Made(out, sections, skipped, seconds)
-
-
-def _compute(plan: Plan, parts: Sequence[Part]) -> None:
-    """Every run that the parts keep in cells: first those that choose rates, then those that have them."""
-    pairs = dict.fromkeys(pair for part in parts for pair in part.tunes(plan))
-    plan.cells.finish(cell for setting, label in pairs for cell in tuning_cells(setting, label))
-    plan.cells.finish(cell for part in parts for cell in part.needs(plan))
 
 
 def _as_is(plan: Plan, part: Part) -> Section:

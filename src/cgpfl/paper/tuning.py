@@ -35,7 +35,7 @@ OURS = "cgpfl-auto"
 SAME_AS = {"cgpfl-2": "cgpfl-4", "cgpfl-heur-warm": "cgpfl-heur"}
 """Rows without a choice of their own, and whose they have."""
 COINS = (0.0, 0.1, 0.3, 0.6)
-"""L2SGD's p, from the smallest that is allowed (0) to always (1)."""
+"""L2SGD's p, from the smallest that αλ/(np) ≤ 1/2 allows at a local step (0) to always (1)."""
 SYMBOLS = {
     "context_rate": "2β/N",
     "global_rate": "2β/N",
@@ -85,15 +85,13 @@ def grid(setting: Setting, label: str) -> list[dict[str, float]]:
     if label == "per-fedavg":
         return [{"rate": rate, "adapt_rate": a} for rate in rates for a in spaced(0.01, 0.3, len(etas))]
     if label == "l2sgd":
-        pairs = [(s, c) for s in spaced(0.005, 0.1, len(outer)) for c in _coins(s, len(etas))]
-        return [{"rate": step * (1 - coin), "coin": coin} for step, coin in pairs]
+        found = []
+        for step in spaced(0.005, 0.1, len(outer)):
+            least = l2sgd_coin(step)
+            coins = [round(least + share * (1 - least), 4) for share in COINS[: len(etas)]]
+            found += [{"rate": step * (1 - coin), "coin": coin} for coin in coins]
+        return found
     return [{"rate": rate} for rate in spaced(*RATES, setting.budget)]
-
-
-def _coins(step: float, n: int) -> list[float]:
-    """L2SGD's p at a local step: the smallest that αλ/(np) ≤ 1/2 allows, and larger ones."""
-    least = l2sgd_coin(step)
-    return [round(least + share * (1 - least), 4) for share in COINS[:n]]
 
 
 def held_out(setting: Setting) -> Setting:

@@ -69,14 +69,12 @@ def _varied(plan: Plan) -> list[Setting]:
     return [s for s in plan.settings.values() if s.name in VARIED]
 
 
-def _last_alone(setting: Setting) -> Setting:
-    """Evaluated in the last round alone; a cell of its own, whatever is evaluated elsewhere."""
-    return dataclasses.replace(setting, evaluations=1)
-
-
 def _cell(plan: Plan, label: str, setting: Setting, change: dict[str, Any]) -> Cell:
-    """A method in a variant; its name tells the changes (a variant of the data has its own)."""
-    seeds, setting = tuple(plan.seeds[:1]), _last_alone(setting)
+    """A method in a variant; its name tells the changes (a variant of the data has its own).
+
+    Evaluated in the last round alone; a cell of its own, whatever is evaluated elsewhere.
+    """
+    seeds, setting = tuple(plan.seeds[:1]), dataclasses.replace(setting, evaluations=1)
     if label in BESIDE:
         return Cell(setting, f"varied-{label}", competitors(setting)[label], seeds)
     words = {"batch_size": "batch-{}", "warm_start": "restart"}

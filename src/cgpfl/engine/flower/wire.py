@@ -13,14 +13,9 @@ from cgpfl.engine.flower.orders import RefusedError
 from cgpfl.tree import Tree, named, plain, unnamed
 
 
-def _is_exotic(dtype: np.dtype) -> bool:
-    """Whether NumPy's file format does not know the type (bfloat16, say)."""
-    return dtype.kind == "V"
-
-
 def _carrier(dtype: np.dtype) -> np.dtype:
-    """The type in which such numbers travel: unsigned integers of the same size."""
-    return np.dtype(f"u{dtype.itemsize}") if _is_exotic(dtype) else dtype
+    """The type in which numbers travel: unsigned integers for what NumPy's file format does not know (bfloat16)."""
+    return np.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype
 
 
 def pack(tree: Tree) -> dict[str, np.ndarray]:

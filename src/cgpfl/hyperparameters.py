@@ -178,21 +178,16 @@ def build(registry: Registry, given: Any, where: str) -> Any:
     label = given if isinstance(given, str) else ""
     found = registry.find(given) if isinstance(given, str) else given
     if isinstance(found, type):
-        needed = [f.name for f in dataclasses.fields(found) if _must_be_given(f)] if is_settled(found) else []
+        known = hyper_parameters(found) if dataclasses.is_dataclass(found) else {}
+        needed = [name for name, field in known.items() if _must_be_given(field)]
         missing = [name for name in needed if name not in settings]
         if missing:
             raise CgpflError(f"{where}: {label or found.__name__}: needs {', '.join(missing)}")
-        known = hyper_parameters(found) if is_settled(found) else {}
         start = {name: plain(settings.pop(name), known[name], f"{where}: {name}") for name in needed}
         found = found(**start)
-    if not is_settled(found) or (registry.base is not None and not isinstance(found, registry.base)):
+    if not dataclasses.is_dataclass(found) or (registry.base is not None and not isinstance(found, registry.base)):
         raise CgpflError(f"{where}: {label or type(found).__name__}: is no {registry.kind}")
     return replace(found, settings, label or None)
-
-
-def is_settled(thing: Any) -> bool:
-    """Whether something is a dataclass of hyper-parameters."""
-    return dataclasses.is_dataclass(thing)
 
 
 def _must_be_given(field: dataclasses.Field[Any]) -> bool:

@@ -18,7 +18,7 @@ from cgpfl.errors import CgpflError
 from cgpfl.experiment import Experiment
 from cgpfl.files import write
 from cgpfl.report.federation import draw_federation
-from cgpfl.report.page import ASSETS, MARK
+from cgpfl.report.page import document
 
 WIDTH = 80
 MOST_LABELS = 8
@@ -31,6 +31,7 @@ STYLE = """
 .finding.matters { border-left-color: var(--accent); }
 .finding .badge { margin-right: 0.6rem; } .finding p { margin: 0; }
 figure { margin: 0.8rem 0; } figure img { max-width: 100%; height: auto; background: #ffffff; border-radius: 0.5rem; }
+td { text-align: left; white-space: normal; }
 """
 
 
@@ -164,10 +165,6 @@ def _columns_map(data: FederatedData, path: Path) -> Path | None:
 
 
 def _html(inspection: Inspection, pictures: list[tuple[Path, str]]) -> str:
-    from cgpfl import __version__
-
-    style = (ASSETS / "page.css").read_text(encoding="utf-8") + STYLE
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     found = "".join(
         f'<div class="finding {f.word.replace(" ", "-")}"><p><span class="badge">{f.word}</span>{escape(f.what)}</p>'
         f'<p class="quiet">→ {escape(f.do)}</p></div>'
@@ -180,13 +177,8 @@ def _html(inspection: Inspection, pictures: list[tuple[Path, str]]) -> str:
         for file, said in pictures
     )
     title = escape(Path(str(inspection.data.about.get("source", "Your data"))).name)
-    return (
-        '<!doctype html>\n<html lang="en" data-ready><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n{MARK} {__version__}">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}"><title>{title}, inspected</title>\n'
-        f"<style>{style} td {{ text-align: left; white-space: normal; }}</style></head>\n<body>"
-        f"<header><h1>{title}, inspected</h1></header><main>"
+    sections = (
         f'<section id="findings"><h2>What was found</h2>{found or "<p>Nothing that would hurt.</p>"}</section>'
-        f'<section id="facts"><h2>What there is</h2><table>{facts}</table>{figures}</section></main>\n'
-        f"<footer>cgpfl {__version__}. One file: nothing is loaded from elsewhere.</footer></body></html>\n"
+        f'<section id="facts"><h2>What there is</h2><table>{facts}</table>{figures}</section>'
     )
+    return document(f"{title}, inspected", STYLE, f"<h1>{title}, inspected</h1>", sections)

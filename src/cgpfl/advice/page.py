@@ -12,7 +12,7 @@ from cgpfl.advice.draw import curve_chart, gain_chart, mean_images
 from cgpfl.advice.folds import CUTS
 from cgpfl.advice.study import CANDIDATES, RATES
 from cgpfl.advice.weigh import FEW, LEVEL, RULE
-from cgpfl.report.page import ASSETS, MARK
+from cgpfl.report.page import document
 from cgpfl.tables import Table
 
 STYLE = """
@@ -76,22 +76,9 @@ def _p(value: float) -> str:
 
 def html(advice: Advice) -> str:
     """The page."""
-    from cgpfl import __version__
-
-    style = (ASSETS / "page.css").read_text(encoding="utf-8") + STYLE
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    head = (
-        f'<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">\n{MARK} '
-        f'{__version__}">\n<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f"<title>Advice: {escape(advice.recommended)}</title><style>{style}</style>"
-    )
     sections = [_advice(advice), _ways(advice), _contexts(advice), _clients(advice), _samples(advice), _how(advice)]
-    return (
-        f'<!doctype html>\n<html lang="en" data-ready>\n<head>{head}</head>\n<body>\n'
-        f'<header><div><h1>Advice for your clients</h1><p class="quiet">{escape(advice.title)}</p></div></header>\n'
-        f"<main>{''.join(sections)}</main>\n"
-        f"<footer>cgpfl {__version__}. One file: nothing is loaded from elsewhere.</footer>\n</body></html>\n"
-    )
+    header = f'<div><h1>Advice for your clients</h1><p class="quiet">{escape(advice.title)}</p></div>'
+    return document(f"Advice: {escape(advice.recommended)}", STYLE, header, "".join(sections))
 
 
 def _advice(advice: Advice) -> str:

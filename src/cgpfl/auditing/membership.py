@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cgpfl.auditing.bounds import auc, found_at
-from cgpfl.data import FederatedData
+from cgpfl.data import FederatedData, IndexTable
 
 LOW = 0.01
 """Share of false alarms at which found members are counted."""
@@ -37,10 +37,7 @@ class Pool:
     def of(cls, data: FederatedData) -> Pool:
         """The training and test samples of all clients."""
         parts = [np.concatenate(p) for p in zip(data.train.parts(), data.test.parts(), strict=True)]
-        rows = np.zeros((data.clients, max(map(len, parts))), np.int32)
-        for i, part in enumerate(parts):
-            rows[i, : len(part)] = part
-        return cls(rows, data.train.counts.copy(), np.array([len(p) for p in parts]))
+        return cls(IndexTable.of(parts).rows, data.train.counts.copy(), np.array([len(p) for p in parts]))
 
     @property
     def known(self) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from cgpfl.auditing import words
 from cgpfl.auditing.attack import Audit
 from cgpfl.auditing.invert import Inverted
-from cgpfl.report.page import ASSETS, MARK
+from cgpfl.report.page import document
 from cgpfl.report.pictures import blank
 from cgpfl.tables import Table
 
@@ -27,11 +27,7 @@ dl { font-size: 0.85rem; }
 
 def html(audit: Audit) -> str:
     """The page."""
-    from cgpfl import __version__
-
     facts = audit.facts
-    style = (ASSETS / "page.css").read_text(encoding="utf-8") + STYLE
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     title = f"{escape(facts['run'])}, audited"
     few, many = facts["samples"]
     about = (
@@ -53,15 +49,8 @@ def html(audit: Audit) -> str:
         ("ε from below and from above", _table(words.bounds(facts))),
     ]
     body = "".join(f"<section><h2>{escape(name)}</h2>{inner}</section>" for name, inner in sections)
-    return (
-        '<!doctype html>\n<html lang="en" data-ready><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n{MARK} {__version__}">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}"><title>{title}</title>\n'
-        f"<style>{style}</style></head>\n<body><header><h1>{title}</h1><p class='quiet'>{escape(about)}</p></header>"
-        f'<main><div class="advice">{said}</div>{body}</main>\n'
-        f"<footer>cgpfl {__version__}, {facts['seconds']:.0f} s. One file: nothing is loaded from elsewhere.</footer>"
-        "</body></html>\n"
-    )
+    header, took = f"<h1>{title}</h1><p class='quiet'>{escape(about)}</p>", f", {facts['seconds']:.0f} s"
+    return document(title, STYLE, header, f'<div class="advice">{said}</div>{body}', took)
 
 
 def _table(table: Table) -> str:

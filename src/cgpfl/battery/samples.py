@@ -5,13 +5,12 @@ Every function returns ``x [n, ...]`` float32 and labels ``y [n]``; those that d
 
 from __future__ import annotations
 
-import importlib.util
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
 from cgpfl.data import load
+from cgpfl.data.sources import with_sklearn
 
 WRITERS = (0, 130, 256, 386, 516, 646, 776, 915, 1029, 1157, 1287, 1415, 1545, 1667, 1797)
 """Where the 14 blocks of one writer each begin in the file of digits, as scikit-learn's course on grouping has them."""
@@ -34,16 +33,10 @@ def pixels() -> dict[str, float]:
 
 @lru_cache
 def cancer() -> tuple[np.ndarray, np.ndarray]:
-    """569 tumours, 30 measurements, malignant or benign; standardised.
-
-    scikit-learn's file is read without importing scikit-learn, where it is found: that takes a second.
-    """
-    found = importlib.util.find_spec("sklearn")
-    for place in (found and found.submodule_search_locations) or ():
-        path = Path(place) / "datasets" / "data" / "breast_cancer.csv"
-        if path.is_file():
-            rows = np.loadtxt(path, delimiter=",", skiprows=1)  # the first line counts and names
-            break
+    """569 tumours, 30 measurements, malignant or benign; standardised."""
+    path = with_sklearn("breast_cancer.csv")
+    if path is not None:
+        rows = np.loadtxt(path, delimiter=",", skiprows=1)  # the first line counts and names
     else:
         from sklearn.datasets import load_breast_cancer
 

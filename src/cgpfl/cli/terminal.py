@@ -7,7 +7,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,16 +48,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     out.print()
 
 
-@contextmanager
-def progress(began: float | None = None, *, quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
+def progress(began: float | None = None, *, quiet: bool = False) -> AbstractContextManager[Callable[[Progress], None]]:
     """A function to call with each :class:`Progress`: bars on a terminal, plain lines elsewhere; or nothing.
 
     ``began``: when, on the monotonic clock, whatever comes before a method's first round was started.
     """
     from cgpfl.experiment.progress import shown_progress
 
-    with shown_progress(sys.stdout, began, quiet=quiet) as tell:
-        yield tell
+    return shown_progress(sys.stdout, began, quiet=quiet)
 
 
 @contextmanager

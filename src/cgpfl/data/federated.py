@@ -165,10 +165,7 @@ class FederatedData:
         if "form" not in facts:  # as written before tables had columns
             return cls(**{**arrays, **tables, **facts})
         form = Form.of(facts.pop("form"))
-        units = {
-            k: np.asarray(v, np.float32) if isinstance(v, tuple) else v
-            for k, v in (("scale", form.scale), ("shift", form.shift))
-        }
+        units = {"scale": form.scale, "shift": form.shift}
         facts["names"] = tuple(facts["names"])
         return cls(**{**arrays, **tables, **facts, **units, "labels": form.labels, "columns": form.columns})
 

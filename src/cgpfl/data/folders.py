@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cgpfl.data.tables import SUFFIXES, Reading, Source, read_table, source_of
+from cgpfl.data.tables import SUFFIXES, Reading, Source, read_arrays, read_table, source_of
 from cgpfl.errors import CgpflError
 from cgpfl.files import regular
 
@@ -130,11 +130,7 @@ def _arrays(files: list[tuple[str, str, Path]], where: str) -> Source:
     y: list[np.ndarray] = []
     client, held = [], []
     for name, part, path in files:
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                found = {key: file[key] for key in file.files}
-        except Exception as error:
-            raise CgpflError(f"data {path}: cannot be read as NumPy arrays ({type(error).__name__})") from error
+        found = read_arrays(path)
         if "x" not in found or "y" not in found or len(found["x"]) != len(found["y"]):
             raise CgpflError(f"data {path}: has arrays {', '.join(found) or 'none'}; must have x [n, ...] and y [n]")
         if x and found["x"].shape[1:] != x[0].shape[1:]:

@@ -11,6 +11,7 @@ import numpy as np
 from cgpfl.data.columns import Columns
 from cgpfl.data.labels import encode, targets
 from cgpfl.errors import CgpflError
+from cgpfl.hyperparameters import parameters
 from cgpfl.objectives import OBJECTIVES, Classification, Objective
 
 Units = float | tuple[float, ...]
@@ -75,10 +76,9 @@ class Form:
     def facts(self) -> dict[str, Any]:
         """As plain data, for :meth:`of`."""
         found: dict[str, Any] = {"shape": list(self.shape), "classes": self.classes}
-        found |= {k: list(v) if isinstance(v, tuple) else v for k, v in (("scale", self.scale), ("shift", self.shift))}
+        found |= parameters({"scale": self.scale, "shift": self.shift})
         if self.objective != Classification():
-            own = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self.objective).items()}
-            found["objective"] = {"task": self.objective.task, **own}
+            found["objective"] = {"task": self.objective.task, **parameters(asdict(self.objective))}
         if self.labels:
             found["labels"] = list(self.labels)
         if self.columns is not None:

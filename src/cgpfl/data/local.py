@@ -16,7 +16,7 @@ import numpy as np
 from cgpfl.data.federated import FederatedData
 from cgpfl.data.form import Form
 from cgpfl.data.samples import samples
-from cgpfl.data.tables import LABELS, SUFFIXES, read_table
+from cgpfl.data.tables import LABELS, SUFFIXES, read_arrays, read_table
 from cgpfl.errors import CgpflError
 from cgpfl.files import regular
 
@@ -59,8 +59,7 @@ def one_client(
     source: str = "",
 ) -> FederatedData:
     """The federation of one client with these samples, encoded and labels as codes."""
-    units = (("scale", form.scale), ("shift", form.shift))
-    more: dict[str, Any] = {k: np.asarray(v, np.float32) if isinstance(v, tuple) else v for k, v in units}
+    more: dict[str, Any] = {"scale": form.scale, "shift": form.shift}
     more |= {"classes": form.classes, "task": form.objective.task, "about": {"source": source, "split": "local"}}
     if held is not None:
         data = FederatedData.from_clients([own], [held], **more)
@@ -111,11 +110,7 @@ def _labelled(path: Path, form: Form) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _npz(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except Exception as error:
-        raise CgpflError(f"data {path}: cannot be read as NumPy arrays ({type(error).__name__})") from error
+    arrays = read_arrays(path)
     if "x" not in arrays or arrays["x"].ndim < 2:
         there = ", ".join(f"{k} {v.shape}" for k, v in arrays.items()) or "none"
         raise CgpflError(f"data {path}: has arrays {there}; must have x [n, ...], and y [n] where labels are known")

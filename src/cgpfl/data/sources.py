@@ -15,7 +15,7 @@ from cgpfl.data.federations import FEDERATIONS
 from cgpfl.data.fetch import Tell, get, known, prepared
 from cgpfl.data.folders import read_folder
 from cgpfl.data.sets import SETS
-from cgpfl.data.tables import SUFFIXES, Reading, Source, read_table, source_of
+from cgpfl.data.tables import SUFFIXES, Reading, Source, read_arrays, read_table, source_of
 from cgpfl.errors import CgpflError, did_you_mean
 from cgpfl.files import a_path, regular
 from cgpfl.registry import Registry
@@ -147,22 +147,21 @@ def _digits() -> Source:
 
 
 def _digits_file() -> np.ndarray | None:
-    """scikit-learn's file of digits ``[1797, 65]``, read without importing scikit-learn: that takes a second."""
+    """scikit-learn's file of digits ``[1797, 65]``."""
+    path = with_sklearn("digits.csv.gz")
+    return None if path is None else np.loadtxt(path, delimiter=",", dtype=np.uint8)
+
+
+def with_sklearn(name: str) -> Path | None:
+    """A file of samples that comes with scikit-learn; found without importing scikit-learn: that takes a second."""
     found = importlib.util.find_spec("sklearn")
-    for place in (found and found.submodule_search_locations) or ():
-        path = Path(place) / "datasets" / "data" / "digits.csv.gz"
-        if path.is_file():
-            return np.loadtxt(path, delimiter=",", dtype=np.uint8)
-    return None
+    places = (found and found.submodule_search_locations) or ()
+    files = (Path(place) / "datasets" / "data" / name for place in places)
+    return next((file for file in files if file.is_file()), None)
 
 
 def _npz(path: Path) -> Source:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except Exception as error:
-        reason = "does not exist" if not path.exists() else f"cannot be read as NumPy arrays ({type(error).__name__})"
-        raise CgpflError(f"data {path}: {reason}") from error
+    arrays = read_arrays(path)
     if "x" not in arrays or "y" not in arrays:
         raise CgpflError(f"data {path}: has arrays {', '.join(arrays) or 'none'}; must have x and y")
     extra = [k for k in arrays if k not in ("x", "y", "client")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import tomllib
@@ -130,8 +131,11 @@ class Agreement:
         return as_model(given.pop("name", "mlr"), form.shape, form.classes, **given)
 
 
-def read_agreement(path: Path) -> Agreement:
-    """An app's experiment. Modules beside it, which came with it, can be imported from then on."""
+def read_agreement(path: Path, form: str = "") -> Agreement:
+    """An app's experiment. Modules beside it, which came with it, can be imported from then on.
+
+    ``form``: of the samples, as JSON, where nodes were asked for it.
+    """
     look_in(path.parent)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -149,7 +153,7 @@ def read_agreement(path: Path) -> Agreement:
         raise CgpflError(f"{path}: deploy: shape must be the shape of one input, such as [28, 28]")
     check_names(deploy, f"{path}: deploy")
     check_bounds(deploy, f"{path}: deploy", found.given is not None)
-    return found
+    return replace(found, given=json.loads(form)) if form else found
 
 
 def check_bounds(deploy: Deployment, where: str, given: bool = False) -> None:

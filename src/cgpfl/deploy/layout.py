@@ -30,6 +30,7 @@ from cgpfl.deploy.secrets import ORDERS, make_orders, orders_of
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.config import Experiment, to_toml
 from cgpfl.files import write
+from cgpfl.hyperparameters import parameters
 from cgpfl.models import MODELS, as_model
 from cgpfl.registry import own_modules
 
@@ -135,7 +136,7 @@ def _asked_values(experiment: Experiment, deploy: Deployment) -> dict[str, Any]:
 
 
 def _plain(deploy: Deployment) -> dict[str, Any]:
-    found = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(deploy).items()}
+    found = parameters(dataclasses.asdict(deploy))
     return {k: v for k, v in found.items() if (k, v) not in (("names", []), ("form", "given"), ("orders", ""))}
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +32,7 @@ def load_node(facts: dict[str, Any]) -> Node | Surveyor:
     known = _nodes.get(facts["label"])
     if known is not None and known[0] == as_of:
         return known[1]
-    agreed = read_agreement(app / EXPERIMENT)
-    agreed = replace(agreed, given=json.loads(facts["form"])) if facts["form"] else agreed
+    agreed = read_agreement(app / EXPERIMENT, facts["form"])
     client, place = agreed.client(facts["client"]), Path(facts["state"])
     if agreed.asks:
         return Surveyor(agreed, client, data, place)

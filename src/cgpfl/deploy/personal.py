@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,8 +42,7 @@ def personal_model(state: Path, data: Path, label: str | None = None) -> Persona
     """
     place = state / STATES if (state / STATES).is_dir() else state
     file, facts = _newest(place, label)
-    agreed = read_agreement(place / APPS / facts["app"] / EXPERIMENT)
-    agreed = replace(agreed, given=json.loads(facts["form"])) if facts["form"] else agreed
+    agreed = read_agreement(place / APPS / facts["app"] / EXPERIMENT, facts["form"])
     node = make_node(agreed, facts["label"], int(facts["client"]), data, place)
     own, shared = node.personal(file.parent.name, load_arrays(file)[0], facts["round"], facts["base"])
 

@@ -32,6 +32,7 @@ from cgpfl.experiment.records import Records, scores
 from cgpfl.experiment.result import Result
 from cgpfl.experiment.run import fingerprint
 from cgpfl.files import save_arrays, write
+from cgpfl.hyperparameters import parameters
 from cgpfl.metrics import measured
 from cgpfl.tree import nbytes
 
@@ -119,21 +120,17 @@ def _run_all(agreed: Agreement, grid: Any, folder: RunFolder, events: Events, ke
 def _note(agreed: Agreement, out: Path) -> None:
     """The whole experiment, as far as it is known, in the run folder."""
     form = {} if agreed.given is None else {FORM: agreed.given}
-    write(out / "config.toml", to_toml({**agreed.values, **form, "deploy": _plain(asdict(agreed.deploy))}).encode())
+    write(out / "config.toml", to_toml({**agreed.values, **form, "deploy": parameters(asdict(agreed.deploy))}).encode())
 
 
 def _made(agreed: Agreement, experiment: Experiment, method: Any) -> dict[str, Any]:
     """What a checkpoint must have in common with the run that continues it."""
-    deploy = _plain(asdict(agreed.deploy))
+    deploy = parameters(asdict(agreed.deploy))
     own = {f"deploy.{k}": deploy[k] for k in ("clients", "shape", "classes", "scale", "shift", "test")}
     own |= {} if agreed.given is None else {"deploy.form": agreed.given}
     if deploy["form"] == ASKED:
-        own["deploy.reading"] = _plain(agreed.reading.chosen())
+        own["deploy.reading"] = parameters(agreed.reading.chosen())
     return fingerprint(method, agreed.model(), experiment) | own
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
 def check(agreed: Agreement) -> Experiment:

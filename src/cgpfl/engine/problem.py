@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -115,23 +116,7 @@ def on_device(data: FederatedData, samples: bool = True, mesh: Mesh | None = Non
     def same(values: Any) -> Array:
         return jax.device_put(values) if mesh is None else put(values, everywhere(mesh))
 
-    def part(table: Any) -> Part | None:
-        return None if table is None else Part(own(table.rows), own(table.counts))
-
-    train, test = part(data.train), part(data.test)
-    assert train is not None
-    assert test is not None
-    return Arrays(
-        x=same(data.x if samples else data.x[:0]),
-        y=same(data.y),
-        scale=same(np.float32(data.scale)),
-        shift=same(np.float32(data.shift)),
-        ids=own(data.ids),
-        train=train,
-        test=test,
-        validation=part(data.validation),
-        public=None if data.public is None else same(data.public),
-    )
+    return _arrays(data, own, same, data.x if samples else data.x[:0])
 
 
 def shapes_of(data: FederatedData) -> Arrays:
@@ -140,19 +125,25 @@ def shapes_of(data: FederatedData) -> Arrays:
     def shape(values: Any) -> Any:
         return jax.ShapeDtypeStruct(np.shape(values), jax.dtypes.canonicalize_dtype(np.asarray(values).dtype))
 
+    return _arrays(data, shape, shape, data.x)
+
+
+def _arrays(data: FederatedData, own: Callable[[Any], Any], same: Callable[[Any], Any], x: np.ndarray) -> Arrays:
+    """A federation with samples ``x``; ``own`` is done to what has a row a client, ``same`` to the rest."""
+
     def part(table: Any) -> Any:
-        return None if table is None else Part(shape(table.rows), shape(table.counts))
+        return None if table is None else Part(own(table.rows), own(table.counts))
 
     return Arrays(
-        x=shape(data.x),
-        y=shape(data.y),
-        scale=shape(np.float32(data.scale)),
-        shift=shape(np.float32(data.shift)),
-        ids=shape(data.ids),
+        x=same(x),
+        y=same(data.y),
+        scale=same(np.float32(data.scale)),
+        shift=same(np.float32(data.shift)),
+        ids=own(data.ids),
         train=part(data.train),
         test=part(data.test),
         validation=part(data.validation),
-        public=None if data.public is None else shape(data.public),
+        public=None if data.public is None else same(data.public),
     )
 
 

@@ -156,15 +156,12 @@ class Simulation:
     def traffic(self) -> Traffic:
         """Bytes and gradients of one client in one round, from the shapes of what is sent."""
         if self._traffic is None:
-            self._traffic = self._traced_traffic()
+            state = self.shapes()
+            client = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape[1:], v.dtype), state.clients)
+            arrays = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), self.arrays)
+            held = float(np.mean(self.data.train.counts))
+            self._traffic = traffic_of(self.method, self.task, arrays, state.server, client, held)
         return self._traffic
-
-    def _traced_traffic(self) -> Traffic:
-        state = self.shapes()
-        client = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape[1:], v.dtype), state.clients)
-        arrays = jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), self.arrays)
-        held = float(np.mean(self.data.train.counts))
-        return traffic_of(self.method, self.task, arrays, state.server, client, held)
 
     def shapes(self) -> State:
         """The form of a state as it is saved."""

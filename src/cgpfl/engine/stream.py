@@ -65,20 +65,16 @@ def _cohort(method: Any, server: Any, keys: Keys, ids: Array, samples: Array, t:
     return draw_cohort(method, server, round_keys(keys, t), ids, samples, size)
 
 
+Here = tuple[Any, Task, Arrays, Keys]
+"""Method, task, the clients that are on the device, keys."""
+
+
 @partial(jax.jit, static_argnames=("static",), donate_argnames=("server", "clients"))
 def _round(
-    method: Any,
-    task: Task,
-    arrays: Arrays,
-    keys: Keys,
-    server: Any,
-    clients: Any,
-    known: Array,
-    t: Array,
-    dropout: Array,
-    static: Static,
+    here: Here, server: Any, clients: Any, known: Array, t: Array, dropout: Array, static: Static
 ) -> tuple[Any, Any, Array, Array]:
-    """One round of the clients in ``arrays`` → (server, their states, how many answered, all finite)."""
+    """One round of the clients that are here → (server, their states, how many answered, all finite)."""
+    method, task, arrays, keys = here
     task = with_public(task, arrays)
     states = _states(method, task, keys, arrays.ids, clients, known)
     of_round = round_keys(keys, t)
@@ -89,17 +85,8 @@ def _round(
 
 
 @partial(jax.jit, static_argnames=("static",))
-def _evaluate(
-    method: Any,
-    task: Task,
-    arrays: Arrays,
-    keys: Keys,
-    server: Any,
-    clients: Any,
-    known: Array,
-    t: Array,
-    static: Static,
-) -> dict[str, Array]:
+def _evaluate(here: Here, server: Any, clients: Any, known: Array, t: Array, static: Static) -> dict[str, Array]:
+    method, task, arrays, keys = here
     task = with_public(task, arrays)
     states = _states(method, task, keys, arrays.ids, clients, known)
     record = evaluate(method, task, arrays, round_keys(keys, t), State(server, states, t, t), static)
@@ -167,9 +154,9 @@ class Streamed:
         arrays = self._part(at)
         for t in range(start, stop):
             upcoming = None if waits else self._drawn(server, t + 1)  # before the device is busy
+            here = (self.method, self.task, arrays, self.keys)
             server, clients, answered, finite = _round(
-                *(self.method, self.task, arrays, self.keys, server, store.take(at), store.known[at]),
-                *(np.int32(t), self.dropout, self.static),
+                here, server, store.take(at), store.known[at], np.int32(t), self.dropout, self.static
             )
             asked, at = at, np.asarray(self._drawn(server, t + 1) if upcoming is None else upcoming)
             if t + 1 < stop:
@@ -270,13 +257,9 @@ class Streamed:
             arrays = self._part(at, evaluated=True)
             once = jnp.where(jnp.arange(start, start + size) < n, arrays.test.counts, 0)
             arrays = dataclasses.replace(arrays, test=arrays.test._replace(counts=once))
-            record = host(
-                _evaluate(
-                    *(self.method, self.task, arrays, self.keys, state.server),
-                    *(state.clients.take(at), state.clients.known[at], np.int32(t), self._evaluation),
-                )
-            )
-            blocks.append((record, min(size, n - start)))
+            here, clients = (self.method, self.task, arrays, self.keys), state.clients
+            found = _evaluate(here, state.server, clients.take(at), clients.known[at], np.int32(t), self._evaluation)
+            blocks.append((host(found), min(size, n - start)))
         facts, metrics = self.method.report(state.server), self._evaluation.metrics
         per_client = {k for k in blocks[0][0] if k == "context" or k not in facts}
         sums = {f"{m.name}/pooled" for m in metrics}

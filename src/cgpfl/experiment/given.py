@@ -61,7 +61,7 @@ def model_section(given: Any, built: Model) -> dict[str, Any]:
         return {"name": name, **parameters(built.settings())}
     fields = [f for f in dataclasses.fields(given) if f.init] if dataclasses.is_dataclass(given) else []
     chosen = {f.name: getattr(given, f.name) for f in fields if f.name not in ("parent", "name")}
-    settings = {k: list(v) if isinstance(v, tuple) else v for k, v in chosen.items()}
+    settings = parameters(chosen)
     if not fields or not all(_is_plain(v) for v in settings.values()):
         return {"name": name, "python": f"{kind.__qualname__} has settings that cannot be written down; {HOW}"}
     return {"name": name, **settings}

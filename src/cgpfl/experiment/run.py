@@ -158,23 +158,14 @@ def fingerprint(method: Any, model: Any, settings: Settings) -> dict[str, Any]:
     if hyper_parameters.get("smallest") == 1:
         del hyper_parameters["smallest"]
     aim = getattr(model, "objective", Classification())
-    objective = (
-        {}
-        if aim == Classification()
-        else {
-            "objective": {
-                "task": aim.task,
-                **{k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(aim).items()},
-            }
-        }
-    )
+    objective = {} if aim == Classification() else {"task": aim.task, **parameters(dataclasses.asdict(aim))}
     return {
         "method": type(own).__name__,
         **{f"method.{k}": v for k, v in hyper_parameters.items()},
         **rules,
         "model": type(model).__name__,
         **{f"model.{k}": v for k, v in parameters(model.settings()).items()},
-        **objective,
+        **({"objective": objective} if objective else {}),
         **({"frozen": model.frozen} if getattr(model, "frozen", "") else {}),
         **settings.engine(),
     }

@@ -64,6 +64,20 @@ def html(runs: Sequence[Path], live: Mapping[Path, Follower] | None = None) -> s
     )
 
 
+def document(title: str, style: str, header: str, main: str, took: str = "") -> str:
+    """Another page that is one file, in the report's style; what is given is HTML. ``took``: how long it took."""
+    from cgpfl import __version__
+
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    return (
+        '<!doctype html>\n<html lang="en" data-ready><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n{MARK} {__version__}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}"><title>{title}</title>\n'
+        f"<style>{_asset('page.css')}{style}</style></head>\n<body><header>{header}</header><main>{main}</main>\n"
+        f"<footer>cgpfl {__version__}{took}. One file: nothing is loaded from elsewhere.</footer></body></html>\n"
+    )
+
+
 def _asset(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")
 

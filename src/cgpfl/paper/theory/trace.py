@@ -58,27 +58,19 @@ class Watched:
         return len(self.k)
 
 
+Fixed = tuple[Any, Task, Arrays, Keys, Array]
+"""What is the same in every round: method, task, arrays, keys, dropout."""
+
+
 @partial(jax.jit, static_argnames=("static",))
-def _work(
-    method: Any, task: Task, arrays: Arrays, keys: Keys, dropout: Array, state: State, t: Array, static: Static
-) -> Work:
-    of = program(method, task, arrays, keys, dropout, static)
+def _work(fixed: Fixed, state: State, t: Array, static: Static) -> Work:
+    of = program(*fixed, static)
     return of.work(of.keys(t), state)
 
 
 @partial(jax.jit, static_argnames=("static",))
-def _aggregate(
-    method: Any,
-    task: Task,
-    arrays: Arrays,
-    keys: Keys,
-    dropout: Array,
-    state: State,
-    t: Array,
-    work: Work,
-    static: Static,
-) -> Any:
-    of = program(method, task, arrays, keys, dropout, static)
+def _aggregate(fixed: Fixed, state: State, t: Array, work: Work, static: Static) -> Any:
+    of = program(*fixed, static)
     return of.aggregate(state, work, of.keys(t))
 
 
@@ -131,8 +123,8 @@ class _Looked(Simulation):
         models, labels = contexts_of(self.method, state.server, self.arrays.ids)
         self._labels, self._slots = np.asarray(labels), jax.tree.leaves(models)[0].shape[0]
         self._fixed = (self.method, self.task, self.arrays, self.keys, self.dropout)
-        work = _work(*self._fixed, state, jnp.int32(0), static=self.static)
-        jax.block_until_ready(_aggregate(*self._fixed, state, jnp.int32(0), work, static=self.static))
+        work = _work(self._fixed, state, jnp.int32(0), static=self.static)
+        jax.block_until_ready(_aggregate(self._fixed, state, jnp.int32(0), work, static=self.static))
         return state
 
     def furthest(self, start: int) -> int:
@@ -142,8 +134,8 @@ class _Looked(Simulation):
     def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:
         """Round ``start``, the clients' work and the server's step each timed."""
         now = jnp.int32(start)
-        work, client_seconds = _timed(_work, *self._fixed, state, now, static=self.static)
-        server, server_seconds = _timed(_aggregate, *self._fixed, state, now, work, static=self.static)
+        work, client_seconds = _timed(_work, self._fixed, state, now, static=self.static)
+        server, server_seconds = _timed(_aggregate, self._fixed, state, now, work, static=self.static)
         if not bool(work.finite):
             return state._replace(diverged=now), {}, []
         look = host(_look(self.method, self.arrays, server, work))

@@ -130,6 +130,11 @@ class Seamed(Wrapper):
     attack: Attack = component(Nobody(), "who lies, and how", ATTACKS)
 
     @property
+    def _called(self) -> str:
+        """The method's name, for messages."""
+        return getattr(self.method, "name", "") or type(self.method).__name__
+
+    @property
     def _hears(self) -> bool:
         """Whether the server knows more than the method's."""
         return self.sampler.by_loss or self.attack.active or self.mean.remembers
@@ -178,10 +183,9 @@ class Seamed(Wrapper):
         try:
             form = jax.eval_shape(anchors, task, key)
         except AttributeError:
-            name = getattr(self.method, "name", "") or type(self.method).__name__
             rule = self.outgoing[-1].name
             raise CgpflError(
-                f"{name}: outgoing = {rule}: its updates have no form before it trains; take sparsify"
+                f"{self._called}: outgoing = {rule}: its updates have no form before it trains; take sparsify"
             ) from None
         return [jnp.zeros(v.shape, v.dtype) for v in form]
 
@@ -336,9 +340,8 @@ class Seamed(Wrapper):
         if leaves:
             anchor = self.method.anchor(message, upload) if hasattr(self.method, "anchor") else None
         if anchor is None:
-            name = getattr(self.method, "name", "") or type(self.method).__name__
             rule = "outgoing" if self.outgoing else "attack"
-            raise CgpflError(f"{name}: {rule}: its uploads are no updates of something that was sent")
+            raise CgpflError(f"{self._called}: {rule}: its uploads are no updates of something that was sent")
         form: Any = structure
         return leaves, form.flatten_up_to(anchor), structure
 
@@ -346,12 +349,12 @@ class Seamed(Wrapper):
         """Refuse uploads of which a part is no update: a choice, a count. Noise does not cover it."""
         leaves, anchors, _ = self._anchored(message, upload)
         if leaves and not sends(self.method):
-            name = getattr(self.method, "name", "") or type(self.method).__name__
-            raise CgpflError(f"{name}: privacy: its noisy_steps say that nothing leaves, and it sends something")
-        if any(a is None and v.size for v, a in zip(leaves, anchors, strict=True)):
-            name = getattr(self.method, "name", "") or type(self.method).__name__
             raise CgpflError(
-                f"{name}: privacy: its uploads say more than updates (a choice, a count); take another method"
+                f"{self._called}: privacy: its noisy_steps say that nothing leaves, and it sends something"
+            )
+        if any(a is None and v.size for v, a in zip(leaves, anchors, strict=True)):
+            raise CgpflError(
+                f"{self._called}: privacy: its uploads say more than updates (a choice, a count); take another method"
             )
 
     def _updates(self, message: Any, upload: Any) -> tuple[list[Any], list[Any]]:

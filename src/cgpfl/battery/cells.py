@@ -117,17 +117,8 @@ def keep(unit: Unit, done: Sequence[Done], out: Path, rounds: int, seconds: floa
         ends = done[i * n : (i + 1) * n]
         facts = [_end(e, federation(cell.problem, s)) for e, s in zip(ends, cell.seeds, strict=True)]
         accuracy, k, ari = (list(column) for column in zip(*facts, strict=True))
-        found = Outcome(
-            cell.problem,
-            cell.method,
-            list(cell.seeds),
-            accuracy,
-            [e.diverged for e in ends],
-            k,
-            ari,
-            round(seconds / len(unit.problems), 3),
-            machine,
-        )
+        ended = (list(cell.seeds), accuracy, [e.diverged for e in ends], k, ari)
+        found = Outcome(cell.problem, cell.method, *ended, round(seconds / len(unit.problems), 3), machine)
         file = cell.file(out)
         file.parent.mkdir(parents=True, exist_ok=True)
         values = {**dataclasses.asdict(found), "made_with": made_with(cell, rounds)}

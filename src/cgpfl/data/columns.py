@@ -7,7 +7,7 @@ and sums of squares of the numbers, the values of the categories, how many are m
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -300,6 +300,16 @@ def fitted(statistics: dict[str, Statistics], encoding: str = "one-hot", standar
             )
         found.append(Column(name, tuple(sorted(s.values))))
     return Columns(tuple(found), encoding, standardise)
+
+
+def fitted_to(
+    found: dict[str, np.ndarray], parts: Sequence[np.ndarray], whose: Sequence[str], encoding: str, standardise: bool
+) -> Columns:
+    """The columns of a table's cells ``found``, whose training samples are at ``parts``, one a client."""
+    total, every = merged([measure(found, part, part) for part in parts], whose), measure(found)
+    # which values there are is the whole table's: splits of other seeds give inputs of the same form
+    stated = {n: replace(s, values=every[n].values, missing=every[n].missing) for n, s in total.items()}
+    return fitted(stated, encoding, standardise)
 
 
 def is_numeric(series: Any) -> bool:

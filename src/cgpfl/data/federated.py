@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cgpfl.data import labels as naming
-from cgpfl.data.columns import Columns, fitted, measure, merged
+from cgpfl.data.columns import Columns, fitted_to
 from cgpfl.data.describe import described
 from cgpfl.data.form import Form
 from cgpfl.data.samples import answers, cut, known_contexts, owners, pair, samples
@@ -302,12 +302,7 @@ class FederatedData:
         train = IndexTable.of([c[0] for c in cuts])
         if isinstance(x, dict):
             whose = names or [str(i) for i in range(len(parts))]
-            total, every = merged([measure(x, c[0], c[0]) for c in cuts], whose), measure(x)
-            # which values there are is the whole table's: splits of other seeds give inputs of the same form
-            stated = {
-                n: dataclasses.replace(s, values=every[n].values, missing=every[n].missing) for n, s in total.items()
-            }
-            columns = fitted(stated, encoding, standardise)
+            columns = fitted_to(x, [c[0] for c in cuts], whose, encoding, standardise)
             x = columns.encode_cells(x, "data")
             more["columns"] = columns
             more["scale"], more["shift"] = columns.units()

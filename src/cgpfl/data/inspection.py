@@ -6,6 +6,8 @@ do, and a harm by which they are ordered.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pandas as pd
 
@@ -35,13 +37,12 @@ def _keys(data: FederatedData, table: Table) -> np.ndarray:
     return np.unique(flat.view([("", f"V{flat.shape[1] * flat.itemsize}")]).ravel(), return_inverse=True)[1]
 
 
-def _repeated(data: FederatedData, table: Table) -> list[Finding]:
+def _repeated(data: FederatedData, table: Table) -> Iterator[Finding]:
     """Identical samples: in training and test, with several clients, with other labels."""
-    found: list[Finding] = []
     key = _keys(data, table)
     many = int(key.max()) + 1
     if many == len(key):
-        return []
+        return
     few = many < 0.5 * len(key)
     why = "; rows repeat so often that columns with few values may be the reason" if few else ""
     trained = np.zeros(many, bool)
@@ -49,12 +50,10 @@ def _repeated(data: FederatedData, table: Table) -> list[Finding]:
     leaked = int(trained[key[table.test]].sum())
     if leaked:
         share = leaked / int(table.test.sum())
-        found.append(
-            Finding(
-                40 if few else 90 if share > 0.01 else 60,
-                f"{leaked:,} of {int(table.test.sum()):,} test samples ({share:.1%}) are in training, too{why}",
-                "remove repeated rows, or the scores are too good",
-            )
+        yield Finding(
+            40 if few else 90 if share > 0.01 else 60,
+            f"{leaked:,} of {int(table.test.sum()):,} test samples ({share:.1%}) are in training, too{why}",
+            "remove repeated rows, or the scores are too good",
         )
     pairs = np.unique(np.stack([key, table.owner], axis=1), axis=0)
     holders = np.bincount(pairs[:, 0], minlength=many)
@@ -62,76 +61,59 @@ def _repeated(data: FederatedData, table: Table) -> list[Finding]:
     if shared.any():
         who = np.bincount(table.owner[shared], minlength=data.clients)
         first = np.argsort(-who, kind="stable")[: int((who > 0).sum())]
-        found.append(
-            Finding(
-                30 if few else 55,
-                f"{int(shared.sum()):,} samples are with several clients (most: {named(data, first.tolist())}){why}",
-                "check whether clients are one and the same, or rows were copied",
-            )
+        yield Finding(
+            30 if few else 55,
+            f"{int(shared.sum()):,} samples are with several clients (most: {named(data, first.tolist())}){why}",
+            "check whether clients are one and the same, or rows were copied",
         )
     if data.task == "classification":
         labels = np.unique(np.stack([key, data.y[table.rows]], axis=1), axis=0)
         torn = np.bincount(labels[:, 0], minlength=many)[key] > 1
         if torn.any():
-            found.append(
-                Finding(
-                    45,
-                    f"{int(torn.sum()):,} samples are identical to one with another label",
-                    "no model can be right on all of them; look for labels that were mixed up",
-                )
+            yield Finding(
+                45,
+                f"{int(torn.sum()):,} samples are identical to one with another label",
+                "no model can be right on all of them; look for labels that were mixed up",
             )
-    return found
 
 
-def _one_class(data: FederatedData, table: Table) -> list[Finding]:
+def _one_class(data: FederatedData, table: Table) -> Iterator[Finding]:
     """Clients with one label, and labels of few clients."""
     if data.task != "classification":
-        return []
+        return
     counts = class_counts(data, table)
-    found = []
     one = np.flatnonzero((counts > 0).sum(axis=1) == 1)
     if one.size:
-        found.append(
-            Finding(
-                75 if one.size > 0.5 * data.clients else 50,
-                f"{one.size} of {data.clients} clients have one label only: {named(data, one.tolist())}",
-                "their scores say little, and alone they learn nothing; share a model",
-            )
+        yield Finding(
+            75 if one.size > 0.5 * data.clients else 50,
+            f"{one.size} of {data.clients} clients have one label only: {named(data, one.tolist())}",
+            "their scores say little, and alone they learn nothing; share a model",
         )
     names = data.labels or tuple(range(data.classes))
     total = counts.sum(axis=0)
     rare = [c for c in range(data.classes) if 0 < total[c] < max(0.01 * total.sum(), 5)]
     if rare:
         listed = ", ".join(f"{names[c]} ({total[c]})" for c in rare[:MOST_NAMES])
-        found.append(
-            Finding(30, f"Labels with very few samples: {listed}", "measure balanced-accuracy, too (--metrics)")
-        )
+        yield Finding(30, f"Labels with very few samples: {listed}", "measure balanced-accuracy, too (--metrics)")
     gone = [str(names[c]) for c in range(data.classes) if total[c] == 0]
     if gone:
-        found.append(Finding(15, f"Labels that nobody has: {', '.join(gone[:MOST_NAMES])}", "leave them out"))
-    return found
+        yield Finding(15, f"Labels that nobody has: {', '.join(gone[:MOST_NAMES])}", "leave them out")
 
 
-def _sizes(data: FederatedData, table: Table) -> list[Finding]:
+def _sizes(data: FederatedData, table: Table) -> Iterator[Finding]:
     """Clients with very few samples, or nearly all."""
     sizes = np.bincount(table.owner, minlength=data.clients)
-    found = []
     tiny = np.flatnonzero(sizes < TINY)
     if tiny.size:
-        found.append(
-            Finding(
-                45 if tiny.size > 0.2 * data.clients else 20,
-                f"{tiny.size} of {data.clients} clients have fewer than {TINY} samples: {named(data, tiny.tolist())}",
-                f"leave them out (--set data.smallest={TINY}), or do not trust their scores",
-            )
+        yield Finding(
+            45 if tiny.size > 0.2 * data.clients else 20,
+            f"{tiny.size} of {data.clients} clients have fewer than {TINY} samples: {named(data, tiny.tolist())}",
+            f"leave them out (--set data.smallest={TINY}), or do not trust their scores",
         )
     if data.clients > 2 and sizes.max() > 0.5 * sizes.sum():
         share = sizes.max() / sizes.sum()
-        found.append(
-            Finding(
-                35,
-                f"{data.name(int(sizes.argmax()))} holds {share:.0%} of all samples",
-                "means over samples are mostly its own; look at the worst tenth",
-            )
+        yield Finding(
+            35,
+            f"{data.name(int(sizes.argmax()))} holds {share:.0%} of all samples",
+            "means over samples are mostly its own; look at the worst tenth",
         )
-    return found

@@ -119,13 +119,8 @@ def cut(
         if given is not None:  # test samples last but for validation, which comes from the others
             held = int(given[part].sum())
             order = np.concatenate([order[~given[order]], order[given[order]]])
-            order = np.concatenate(
-                [
-                    order[: len(part) - held - extra],
-                    order[len(part) - held :],
-                    order[len(part) - held - extra : len(part) - held],
-                ]
-            )
+            fit, end = len(part) - held - extra, len(part) - held
+            order = np.concatenate([order[:fit], order[end:], order[fit:end]])
         elif time is not None:
             early = part[np.argsort(time[part], kind="stable")]
             rest, last = early[: len(part) - held], early[len(part) - held :]

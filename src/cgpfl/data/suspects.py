@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ FAR = 50.0
 """Inputs beyond this size, as models see them, make the usual rates diverge."""
 
 
-def given_away(data: FederatedData, table: Table) -> list[Finding]:
+def given_away(data: FederatedData, table: Table) -> Iterator[Finding]:
     """Columns that are the label in other words."""
-    found, y = [], data.y[table.rows]
+    y = data.y[table.rows]
     for name in table.frame.columns:
         values = table.frame[name]
         if data.task == "regression":
@@ -28,14 +29,11 @@ def given_away(data: FederatedData, table: Table) -> list[Finding]:
         else:
             told = _tells(values, y) if data.task == "classification" else 0.0
         if told >= TELLS:
-            found.append(
-                Finding(
-                    95,
-                    f"Column {name!r} gives the label away: it alone tells {100 * told:.4g} % of them",
-                    f"ignore it ({_ignore(name)}), unless it is known before the label is",
-                )
+            yield Finding(
+                95,
+                f"Column {name!r} gives the label away: it alone tells {100 * told:.4g} % of them",
+                f"ignore it ({_ignore(name)}), unless it is known before the label is",
             )
-    return found
 
 
 def _follows(values: np.ndarray, y: np.ndarray) -> bool:
@@ -68,12 +66,11 @@ def _tells(values: pd.Series, y: np.ndarray) -> float:
     return float(not mixed and changes == classes - 1)
 
 
-def scales(data: FederatedData, table: Table) -> list[Finding]:
+def scales(data: FederatedData, table: Table) -> Iterator[Finding]:
     """Columns that one client has in other units, or quite elsewhere."""
     if table.frame.shape[1] == 0 or data.clients < 3:
-        return []
+        return
     names, means, stds = client_moments(table, data.clients)
-    found = []
     for j, name in enumerate(names):
         if is_id(table.frame[name]):
             continue
@@ -87,36 +84,30 @@ def scales(data: FederatedData, table: Table) -> list[Finding]:
         odd = np.flatnonzero((ratio > WILD) | (ratio < 1 / WILD) | (away > WILD))
         if odd.size:
             i = int(odd[np.argmax(np.maximum(np.maximum(ratio, 1 / ratio), away)[odd])])
-            found.append(
-                Finding(
-                    85,
-                    f"Column {name!r} is quite different with {named(data, odd.tolist())}: mean {mean[i]:.4g} with "
-                    f"{data.name(i)}, {np.median(mean[known]):.4g} in the middle",
-                    "look for other units there, and bring all clients to the same",
-                )
+            yield Finding(
+                85,
+                f"Column {name!r} is quite different with {named(data, odd.tolist())}: mean {mean[i]:.4g} with "
+                f"{data.name(i)}, {np.median(mean[known]):.4g} in the middle",
+                "look for other units there, and bring all clients to the same",
             )
-    return found
 
 
-def unscaled(data: FederatedData, table: Table) -> list[Finding]:
+def unscaled(data: FederatedData, table: Table) -> Iterator[Finding]:
     """Inputs that are large, as models see them."""
     if np.issubdtype(data.x.dtype, np.integer) and data.task == "next-token":
-        return []
+        return
     seen = data.x[table.rows[:20000]].astype(np.float64) * data.scale + data.shift
     size = float(np.quantile(np.abs(seen), 0.99)) if seen.size else 0.0
     if data.columns is not None and data.columns.encoding == "codes" and data.columns.categories:
-        return []
+        return
     if size <= FAR:
-        return []
+        return
     how = "say standardise=true" if data.columns is not None else "give scale and shift, or divide them"
-    return [
-        Finding(80, f"Inputs are not scaled: one in a hundred is beyond {size:.3g}", f"{how}; training may diverge")
-    ]
+    yield Finding(80, f"Inputs are not scaled: one in a hundred is beyond {size:.3g}", f"{how}; training may diverge")
 
 
-def missing(data: FederatedData, table: Table) -> list[Finding]:
+def missing(data: FederatedData, table: Table) -> Iterator[Finding]:
     """Cells without a value."""
-    found = []
     gone = table.frame.isna()
     for name in gone.columns:
         share = float(gone[name].mean())
@@ -125,43 +116,35 @@ def missing(data: FederatedData, table: Table) -> list[Finding]:
         each = gone[name].groupby(table.owner).mean().to_numpy()
         whole = np.flatnonzero(each == 1)
         more = f"; always with {named(data, whole.tolist())}" if whole.size else ""
-        found.append(
-            Finding(
-                65 if share > 0.5 else 35 if whole.size else 25 if share > 0.05 else 10,
-                f"Column {name!r}: {share:.1%} missing{more}",
-                "an input says where; ignore the column if it is mostly missing"
-                if not whole.size
-                else "those clients never measured it: it then says who, not what",
-            )
+        yield Finding(
+            65 if share > 0.5 else 35 if whole.size else 25 if share > 0.05 else 10,
+            f"Column {name!r}: {share:.1%} missing{more}",
+            "an input says where; ignore the column if it is mostly missing"
+            if not whole.size
+            else "those clients never measured it: it then says who, not what",
         )
-    return found
 
 
-def useless(data: FederatedData, table: Table) -> list[Finding]:
+def useless(data: FederatedData, table: Table) -> Iterator[Finding]:
     """Columns that are constant, that number the samples, or that name the client."""
-    found, total = [], len(table.rows)
+    total = len(table.rows)
     for name in table.frame.columns:
         values = table.frame[name]
         distinct = values.nunique(dropna=False)
         if distinct == 1:
-            found.append(Finding(12, f"Column {name!r} is the same everywhere", f"ignore it ({_ignore(name)})"))
+            yield Finding(12, f"Column {name!r} is the same everywhere", f"ignore it ({_ignore(name)})")
         elif is_id(values):
-            found.append(
-                Finding(
-                    70,
-                    f"Column {name!r} looks like an id: {distinct:,} values in {total:,} samples",
-                    f"ignore it ({_ignore(name)}): it says which sample, not what",
-                )
+            yield Finding(
+                70,
+                f"Column {name!r} looks like an id: {distinct:,} values in {total:,} samples",
+                f"ignore it ({_ignore(name)}): it says which sample, not what",
             )
         elif data.clients > 2 and values.groupby(table.owner).nunique(dropna=False).max() == 1:
-            found.append(
-                Finding(
-                    40,
-                    f"Column {name!r} is constant with each client: it says who, not what",
-                    f"fine for one model that knows who asks; else ignore it ({_ignore(name)})",
-                )
+            yield Finding(
+                40,
+                f"Column {name!r} is constant with each client: it says who, not what",
+                f"fine for one model that knows who asks; else ignore it ({_ignore(name)})",
             )
-    return found
 
 
 def _ignore(name: Any) -> str:

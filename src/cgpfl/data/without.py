@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cgpfl.data.columns import cells, fitted, measure, merged
+from cgpfl.data.columns import cells, fitted_to
 from cgpfl.errors import CgpflError
 
 if TYPE_CHECKING:
@@ -59,10 +59,8 @@ def _refitted(data: FederatedData) -> FederatedData:
         return data
     old = data.columns
     found = cells(old.decode(data.x), [c.name for c in old.columns if not c.is_number])
-    every = measure(found)
-    total = merged([measure(found, part, part) for part in data.train.parts()], data.names)
-    stated = {n: dataclasses.replace(s, values=every[n].values, missing=every[n].missing) for n, s in total.items()}
-    columns = dataclasses.replace(fitted(stated, old.encoding, old.standardise), label=old.label, aside=old.aside)
+    own = fitted_to(found, data.train.parts(), data.names, old.encoding, old.standardise)
+    columns = dataclasses.replace(own, label=old.label, aside=old.aside)
     scale, shift = columns.units()
     return dataclasses.replace(data, x=columns.encode_cells(found, "data"), columns=columns, scale=scale, shift=shift)
 

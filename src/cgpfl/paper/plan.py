@@ -64,14 +64,6 @@ def swept(plan: Plan) -> list[Setting]:
     return plan.swept
 
 
-def _none(plan: Plan) -> list[tuple[Setting, str]]:
-    return []
-
-
-def _nothing(plan: Plan) -> None:
-    return None
-
-
 @dataclass(frozen=True)
 class Part:
     """A table or figure: what it needs, and how it is made from that.
@@ -86,8 +78,8 @@ class Part:
     meaning: str
     needs: Callable[[Plan], list[Cell]]
     make: Callable[[Plan], Section]
-    tunes: Callable[[Plan], list[tuple[Setting, str]]] = _none
-    prepare: Callable[[Plan], None] = _nothing
+    tunes: Callable[[Plan], list[tuple[Setting, str]]] = lambda plan: []
+    prepare: Callable[[Plan], None] = lambda plan: None
     over: Callable[[Plan], list[Setting]] = lambda plan: []
 
 

@@ -124,19 +124,6 @@ def audit(
             f"run {path}: its personal states are on the host; an audit needs them on the device: fewer clients"
         )
     settings = {**read_experiment(path).engine(), "rounds": result.rounds}
-    return _audit(result, settings, path, references, attacked, seed, say, began)
-
-
-def _audit(
-    result: Result,
-    settings: dict[str, Any],
-    path: Path,
-    references: int,
-    attacked: int,
-    seed: int,
-    say: Say,
-    began: float,
-) -> Audit:
     data, task = result.data, result.task
     pool, canaries = Pool.of(data), planted(data, seed)
     width = int(data.train.counts.max()) + canaries.rows.shape[1]

@@ -98,7 +98,6 @@ def data_get(
     from cgpfl.data.federations import FEDERATIONS
     from cgpfl.data.fetch import get, known, prepared
     from cgpfl.data.sets import SETS
-    from cgpfl.errors import CgpflError
 
     unknown = [name for name in names if name not in FEDERATIONS and known(name) is None]
     if unknown:  # all are checked before the first is fetched

@@ -100,27 +100,11 @@ def make_data(
                 f"clients = {clients}: data {source} has its own {data.clients} clients; leave it out or choose a split"
             )
         return data.made_by(recipe).without(*without)
-    return (
-        _dealt(
-            raw,
-            how,
-            split_by,
-            rule_of,
-            about,
-            cuts,
-            clients=CLIENTS if clients == "auto" else int(clients),
-            contexts=contexts,
-            classes_per_client=classes_per_client,
-            alpha=alpha,
-            spread=spread,
-            smallest=4 if smallest == "auto" else int(smallest),
-            largest=largest,
-            share=share,
-            public=public,
-        )
-        .made_by(recipe)
-        .without(*without)
-    )
+    number, least = CLIENTS if clients == "auto" else int(clients), 4 if smallest == "auto" else int(smallest)
+    sizes: dict[str, Any] = {"alpha": alpha, "spread": spread, "smallest": least, "largest": largest}
+    sizes["held"] = classes_per_client
+    data = _dealt(raw, how, rule_of, about, cuts, sizes, number, contexts, share, public)
+    return data.made_by(recipe).without(*without)
 
 
 KINDS: dict[str, tuple[Any, str]] = {
@@ -163,23 +147,17 @@ def _split(wanted: str, source: str, raw: Source) -> str:
 def _dealt(
     raw: Source,
     reading: Reading,
-    split_by: str,
     rule_of: Any,
     about: dict[str, Any],
     cuts: dict[str, Any],
-    *,
+    sizes: dict[str, Any],
     clients: int,
     contexts: int,
-    classes_per_client: int,
-    alpha: float,
-    spread: float,
-    smallest: int,
-    largest: int,
     share: float,
     public: float,
 ) -> FederatedData:
-    """Samples given to invented clients."""
-    seed, where = cuts["seed"], f"data {about['source']}"
+    """Samples given to invented clients; ``sizes``: settings of :func:`cgpfl.data.splits.split`."""
+    split_by, seed, where = about["split"], cuts["seed"], f"data {about['source']}"
     for name, given in (("held", raw.held), ("time", raw.time)):
         if given is not None:
             raise CgpflError(f"{name}: {where} says which samples are tested; that goes with its own clients alone")
@@ -196,13 +174,11 @@ def _dealt(
     if share < 1 and split_by in MAKERS and not is_table:  # these copy x: only what is used of it
         x, y, kinds, used = x[used], y[used], kinds[used], np.arange(len(used))
     rest, everybody = _set_aside(used, public, seed)
-    sizes: dict[str, Any] = {"held": classes_per_client, "alpha": alpha, "spread": spread}
-    sizes |= {"smallest": smallest, "largest": largest}
     if rule in RULES:
         parts = [rest[p] for p in split(kinds[rest], rule, clients, seed=seed, **sizes)]
     else:
         parts = [rest[p] for p in _brought(split_by, rule_of, kinds[rest], clients, seed)]
-    about |= {k: v for k, v in (("public", public), ("largest", largest)) if v}
+    about |= {k: v for k, v in (("public", public), ("largest", sizes["largest"])) if v}
     if share < 1:
         about["share"] = share
     context: np.ndarray | None = None
@@ -217,11 +193,11 @@ def _dealt(
         context = np.arange(clients) % classes  # clients with the same label set
         context = context if len(np.unique(context)) < clients else None
     elif rule == "block":
-        context = np.arange(clients) % -(-classes // classes_per_client)
+        context = np.arange(clients) % -(-classes // sizes["held"])
     if rule in ("cyclic", "block", "random"):
-        about["classes_per_client"] = classes_per_client
+        about["classes_per_client"] = sizes["held"]
     if rule == "dirichlet":
-        about["alpha"] = alpha
+        about["alpha"] = sizes["alpha"]
     more: dict[str, Any] = {**cuts, "about": about, "context": context, "public": everybody, **known}
     more |= {"task": task} | (
         {"encoding": reading.encoding, "standardise": reading.standardise}

@@ -11,7 +11,9 @@ import ipaddress
 from pathlib import Path
 from typing import Any
 
+from cgpfl.deploy.secrets import write_secret
 from cgpfl.errors import CgpflError
+from cgpfl.files import write
 
 YEARS = 5
 """That a certificate lasts."""
@@ -84,7 +86,7 @@ def _authority(folder: Path) -> list[Path]:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA384())
     )
-    return [_public(folder / "ca.pem", _pem(made)), _secret(folder / "ca.key", _pem_key(key))]
+    return _pair(folder / "ca.pem", _pem(made), _pem_key(key))
 
 
 def _server(folder: Path, host: str) -> list[Path]:
@@ -114,7 +116,7 @@ def _server(folder: Path, host: str) -> list[Path]:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA384())
     )
-    return [_public(folder / "server.pem", _pem(made)), _secret(folder / "server.key", _pem_key(key))]
+    return _pair(folder / "server.pem", _pem(made), _pem_key(key))
 
 
 def _node(folder: Path, i: int) -> list[Path]:
@@ -126,7 +128,7 @@ def _node(folder: Path, i: int) -> list[Path]:
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return [_public(folder / f"node-{i}.pub", public + b"\n"), _secret(folder / f"node-{i}.key", private)]
+    return _pair(folder / f"node-{i}.pub", public + b"\n", private)
 
 
 def _name(text: str) -> Any:
@@ -165,16 +167,7 @@ def _pem_key(key: Any) -> bytes:
     )
 
 
-def _secret(path: Path, content: bytes) -> Path:
-    """Written last of a pair: a key that is there has its other half."""
-    part = path.with_name(path.name + ".part")
-    part.touch(mode=0o600)  # before there is anything to read
-    part.chmod(0o600)
-    part.write_bytes(content)
-    part.replace(path)
-    return path
-
-
-def _public(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    return path
+def _pair(public: Path, content: bytes, key: bytes) -> list[Path]:
+    """The two files of a key; the secret one is written last: a key that is there has its other half."""
+    write(public, content)
+    return [public, write_secret(public.with_suffix(".key"), key)]

@@ -43,12 +43,13 @@ def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(LOOK)
     others = descendants(os.getpid())  # in sessions of their own: nobody else would end them
-    _signal(others, signal.SIGTERM)
+    signal_all(others, signal.SIGTERM)
     time.sleep(GRACE)
-    _signal([*others, *descendants(os.getpid()), os.getpid()], signal.SIGKILL)
+    signal_all([*others, *descendants(os.getpid()), os.getpid()], signal.SIGKILL)
 
 
-def _signal(processes: list[int], number: int) -> None:
+def signal_all(processes: list[int], number: int) -> None:
+    """Send a signal to those that are still there."""
     for pid in processes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cgpfl.deploy.certificates import check_dates
-from cgpfl.deploy.orphans import PARENT, descendants
+from cgpfl.deploy.orphans import PARENT, descendants, signal_all
 from cgpfl.deploy.secrets import FOLDER
 from cgpfl.errors import CgpflError
 
@@ -85,9 +85,7 @@ class Process:
         """Send it and all it started a signal, and wait for its end."""
         if self.running is None:
             return
-        for pid in [self.running.pid, *descendants(self.running.pid)]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+        signal_all([self.running.pid, *descendants(self.running.pid)], number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.running.wait(10)
 
@@ -102,9 +100,7 @@ class Process:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.running.wait(5)
         self.kill()
-        for pid in others:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        signal_all(others, signal.SIGKILL)
 
     def tail(self, lines: int = 5) -> str:
         """The end of its output."""

@@ -128,10 +128,8 @@ def run_batch(
         title = headline(getattr(batch.model, "objective", Classification()).task).title
 
         def on_block(evaluations: int) -> None:
-            each, seconds = (
-                of_each(drive.state, drive.records, drive.patience),
-                drive.seconds + sum(d.seconds for d in done),
-            )
+            each = of_each(drive.state, drive.records, drive.patience)
+            seconds = drive.seconds + sum(d.seconds for d in done)
             teller.evaluated(each, drive.newest(evaluations), seconds)
             if on_progress is not None:
                 rounds, share = batch.engine["rounds"], len(part) / len(batch.todo)

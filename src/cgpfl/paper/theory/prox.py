@@ -105,17 +105,8 @@ class Exact:
 
 def exact(simulation: Simulation, state: State, *, most: int = 500) -> Exact:
     """G and ∇G of a state at the exact proximal points of all clients."""
-    seen, error = host(
-        _exact(
-            simulation.method,
-            simulation.task,
-            simulation.arrays,
-            state.server,
-            state.clients,
-            block=simulation.static.block,
-            most=most,
-        )
-    )
+    of = (simulation.method, simulation.task, simulation.arrays, state.server, state.clients)
+    seen, error = host(_exact(*of, block=simulation.static.block, most=most))
     return Exact(float(seen.objective), float(seen.gradient), float(seen.diversity), float(error))
 
 
@@ -167,16 +158,6 @@ def approximation(
     """
     n = simulation.task.clients
     at = jnp.asarray(np.unique(np.linspace(0, n - 1, min(clients, n)).round().astype(int)))
-    squared, error = host(
-        _approximate(
-            simulation.method,
-            simulation.task,
-            simulation.arrays,
-            state,
-            at,
-            jax.random.key(seed),
-            block=min(simulation.static.block, len(at)),
-            most=most,
-        )
-    )
+    of = (simulation.method, simulation.task, simulation.arrays, state, at, jax.random.key(seed))
+    squared, error = host(_approximate(*of, block=min(simulation.static.block, len(at)), most=most))
     return Approximation(squared.T, float(error.max()))

@@ -103,39 +103,29 @@ def contexts(advice: Advice) -> str:
 
 def apart(found: Sequence[Difference], image: bool, k: int) -> dict[int, list[str]]:
     """Of each context what sets it apart, a line each."""
-    if image:
-        return _pixels(found, k)
-    told: dict[int, list[str]] = {}
-    for context in range(k):
-        own = [d for d in found if d.context == context]
-        plain = [d for d in own if not d.given]
-        first, seen = [], set()
-        for d in plain[:MOST_LINES] or own:
-            if d.what not in seen:
-                seen.add(d.what)
-                first.append(d.words())
-        told[context] = first[:MOST_LINES]
-    return told
+    own = {context: [d for d in found if d.context == context] for context in range(k)}
+    return {context: (_pixels if image else _columns)(those) for context, those in own.items()}
 
 
-def _pixels(found: Sequence[Difference], k: int) -> dict[int, list[str]]:
-    told: dict[int, list[str]] = {}
-    for context in range(k):
-        own = [d for d in found if d.context == context]
-        pixels = [d for d in own if d.what.startswith("pixel") and not d.given]
-        labels = [d for d in own if d.what.startswith("label")]
-        given = [d for d in own if d.what.startswith("pixel") and d.given]
-        lines = [d.words() for d in labels[:MOST_LINES]]
-        if pixels:
-            top = pixels[0]
-            lines.append(
-                f"its images differ in {len(pixels)} pixels, most in the {top.what} (effect {top.effect:+.1f})"
-            )
-        elif given and not labels:
-            top = given[0]
-            lines.append(f"its images of one label differ, most with {top.given} (effect {top.effect:+.1f})")
-        told[context] = lines
-    return told
+def _columns(own: Sequence[Difference]) -> list[str]:
+    first: dict[str, str] = {}
+    for d in [d for d in own if not d.given][:MOST_LINES] or own:
+        first.setdefault(d.what, d.words())
+    return list(first.values())[:MOST_LINES]
+
+
+def _pixels(own: Sequence[Difference]) -> list[str]:
+    pixels = [d for d in own if d.what.startswith("pixel") and not d.given]
+    labels = [d for d in own if d.what.startswith("label")]
+    given = [d for d in own if d.what.startswith("pixel") and d.given]
+    lines = [d.words() for d in labels[:MOST_LINES]]
+    if pixels:
+        top = pixels[0]
+        lines.append(f"its images differ in {len(pixels)} pixels, most in the {top.what} (effect {top.effect:+.1f})")
+    elif given and not labels:
+        top = given[0]
+        lines.append(f"its images of one label differ, most with {top.given} (effect {top.effect:+.1f})")
+    return lines
 
 
 def nothing_apart() -> str:

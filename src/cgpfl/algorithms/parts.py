@@ -204,11 +204,8 @@ class Parts(Wrapper):
 
         A parameter may be there more than once, say a model's and its control variate's: in the same order then.
         """
-        found, values, anchors = (
-            upload.found(PRIVATE),
-            jax.tree.leaves(upload.tree),
-            self._anchors(message.tree, upload.cut()),
-        )
+        found, values = upload.found(PRIVATE), jax.tree.leaves(upload.tree)
+        anchors = self._anchors(message.tree, upload.cut())
         sent, back = (sorted(p.path for _, p in places) for places in (message.found(PRIVATE), found))
         private = {p.path for p in upload.layout if p.whose == PRIVATE}
         updates = all(anchors[i] is not None and anchors[i].shape == values[i].shape == p.shape for i, p in found)

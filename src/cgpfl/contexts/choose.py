@@ -51,7 +51,6 @@ def choose_k(
     largest: int,
     mu: Array | float | None = None,
     restarts: int = 8,
-    ids: Array | None = None,
 ) -> Choice:
     """Cluster for every K = 1..``largest`` and take the K with the smallest e(K).
 
@@ -60,7 +59,7 @@ def choose_k(
     """
     total = samples.sum()
     share = samples / jnp.where(total > 0, total, 1.0)
-    seeds = seedings(points, largest, key, restarts, ids)
+    seeds = seedings(points, largest, key, restarts)
     ks = jnp.arange(1, largest + 1)
     runs = jax.lax.map(lambda k: best_of(points, seeds, k), ks)
     cost = jnp.matmul(runs.distances, share)

@@ -100,8 +100,8 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise CgpflError(f"data {path}: cannot be read as NumPy arrays ({type(error).__name__})") from error
 
 
-def source_of(frame: Any, reading: Reading, where: str, names: Iterable[str] = CLIENTS) -> Source:
-    """A frame as samples; ``names``: what the column of clients may be called where nobody says."""
+def source_of(frame: Any, reading: Reading, where: str) -> Source:
+    """A frame as samples."""
     frame = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
     if isinstance(frame, type) or not hasattr(frame, "columns"):
         raise CgpflError(f"{where}: {type(frame).__name__} is no table; give a pandas or Polars frame")
@@ -109,7 +109,7 @@ def source_of(frame: Any, reading: Reading, where: str, names: Iterable[str] = C
     there = list(frame.columns)
     label = reading.label or _only(there, LABELS, where)
     targets = [part.strip() for part in label.split(",")]
-    client = reading.client or _only(there, names, where, needed=False)
+    client = reading.client or _only(there, CLIENTS, where, needed=False)
     for setting, wanted in (
         ("client", client),
         ("time", reading.time),

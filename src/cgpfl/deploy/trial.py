@@ -115,14 +115,12 @@ def start_run(app: Path, home: Path, out: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def trial(
-    app: Path, *, nodes: int | None = None, port: int = 0, say: Callable[[str], None] = lambda line: None
-) -> Iterator[Trial]:
-    """The app's SuperLink (on ``port``, or a free one) and its first ``nodes`` nodes, until the end of the block."""
+def trial(app: Path, *, nodes: int | None = None, say: Callable[[str], None] = lambda line: None) -> Iterator[Trial]:
+    """The app's SuperLink, on a free port, and its first ``nodes`` nodes, until the end of the block."""
     app = app.resolve()
     agreed = read_agreement(app / EXPERIMENT)
     wanted = agreed.deploy.clients if nodes is None else nodes
-    port = port or free_ports(1)[0]
+    (port,) = free_ports(1)
     home = app / ".flwr" / "trial"
     write_keys(home / KEYS, "localhost", agreed.deploy.clients)
     orders_of(app / KEYS, agreed.deploy.orders, str(agreed.where))  # says what is wrong with it

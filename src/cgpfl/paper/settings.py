@@ -168,9 +168,9 @@ def at_k(setting: Setting, k: int, rates: Rates | None = None) -> CGPFLAtK:
     return CGPFLAtK(**_stated(PROX, eta), context_rate=context, warmup=0, k=float(k))
 
 
-def l2sgd_coin(local_step: float, prox: float = PROX) -> float:
-    """The rarest communication that L2SGD allows at this λ and local step: αλ/(np) ≤ 1/2."""
-    step = 2 * local_step * prox  # (1 − p)·step ≤ p
+def l2sgd_coin(local_step: float) -> float:
+    """The rarest communication that L2SGD allows at λ = 12 and this local step: αλ/(np) ≤ 1/2."""
+    step = 2 * local_step * PROX  # (1 − p)·step ≤ p
     return float(f"{step / (1 + step) + 0.0005:.3f}")
 
 

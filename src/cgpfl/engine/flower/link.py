@@ -226,7 +226,10 @@ class Link:
         strangers = [n for n in online if n not in known]
         if strangers:
             asked = [(n, nonce()) for n in strangers]
-            asks = [self._question(n, secret) for n, secret in asked]
+            asks = []
+            for node, secret in asked:  # which client it is
+                record = RecordDict({"ask": ConfigRecord({"nonce": secret})})
+                asks.append(self._message(record, MessageType.QUERY, node, PATIENCE))
             for message, (node, secret) in zip(self._push(asks) or [], asked, strict=False):
                 if message:
                     self._asking[message] = (node, now + PATIENCE, secret)
@@ -236,11 +239,6 @@ class Link:
             node, _, secret = self._asking.pop(reply.to, (0, 0.0, ""))
             if node:
                 self._claim(node, secret, reply)
-
-    def _question(self, node: int, secret: str) -> Message:
-        """To a node: which client it is."""
-        asked = RecordDict({"ask": ConfigRecord({"nonce": secret})})
-        return self._message(asked, MessageType.QUERY, node, PATIENCE)
 
     def _claim(self, node: int, secret: str, reply: Pulled) -> None:
         try:

@@ -78,11 +78,9 @@ class Private:
         save_arrays(file, dict(message), {**about, "round": round_, "base": base})
 
     def _prepare(self) -> None:
-        if not self._own.exists():
-            self._forget_oldest()
-            self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-    def _forget_oldest(self) -> None:
+        if self._own.exists():
+            return
         runs = sorted((d for d in self.folder.glob("*") if d.is_dir()), key=lambda d: d.stat().st_mtime)
         for old in runs[: max(0, len(runs) - RUNS_KEPT + 1)]:
             shutil.rmtree(old, ignore_errors=True)
+        self._own.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -4,43 +4,47 @@ from __future__ import annotations
 
 from typing import Any
 
-from cgpfl.algorithms.apfl import APFL
-from cgpfl.algorithms.base import Algorithm, ClientData, Cohort, Method, Task
-from cgpfl.algorithms.cfl import CFL
-from cgpfl.algorithms.cgpfl import CGPFL
-from cgpfl.algorithms.cgpfl_auto import CGPFLAuto
-from cgpfl.algorithms.dapper import DAPPER
-from cgpfl.algorithms.ditto import Ditto
-from cgpfl.algorithms.fedavg import FedAvg
-from cgpfl.algorithms.fedavg_ft import FedAvgFT
-from cgpfl.algorithms.fedmd import FedMD
-from cgpfl.algorithms.fedopt import FedOpt
-from cgpfl.algorithms.fedper import FedPer
-from cgpfl.algorithms.fedprox import FedProx
-from cgpfl.algorithms.flhc import FLHC
-from cgpfl.algorithms.hypcluster import HypCluster
-from cgpfl.algorithms.ifca import IFCA
-from cgpfl.algorithms.l2sgd import L2SGD, L2SGDPlus
-from cgpfl.algorithms.local import Local
-from cgpfl.algorithms.mapper import MAPPER
-from cgpfl.algorithms.mocha import MOCHA
-from cgpfl.algorithms.perfedavg import PerFedAvg
-from cgpfl.algorithms.pfedme import PFedMe
-from cgpfl.algorithms.scaffold import SCAFFOLD
-from cgpfl.algorithms.wrapper import Seamed, Wrapper
-from cgpfl.batch import Batch
-from cgpfl.hyperparameters import (
-    algorithm,
-    allowed,
-    build,
-    component,
-    from_values,
-    hyper,
-    hyper_parameters,
-    normalised,
-    replace,
-    validate,
-)
+from cgpfl.algorithms.apfl import APFL as APFL
+from cgpfl.algorithms.base import Algorithm as Algorithm
+from cgpfl.algorithms.base import ClientData as ClientData
+from cgpfl.algorithms.base import Cohort as Cohort
+from cgpfl.algorithms.base import Method as Method
+from cgpfl.algorithms.base import Task as Task
+from cgpfl.algorithms.cfl import CFL as CFL
+from cgpfl.algorithms.cgpfl import CGPFL as CGPFL
+from cgpfl.algorithms.cgpfl_auto import CGPFLAuto as CGPFLAuto
+from cgpfl.algorithms.dapper import DAPPER as DAPPER
+from cgpfl.algorithms.ditto import Ditto as Ditto
+from cgpfl.algorithms.fedavg import FedAvg as FedAvg
+from cgpfl.algorithms.fedavg_ft import FedAvgFT as FedAvgFT
+from cgpfl.algorithms.fedmd import FedMD as FedMD
+from cgpfl.algorithms.fedopt import FedOpt as FedOpt
+from cgpfl.algorithms.fedper import FedPer as FedPer
+from cgpfl.algorithms.fedprox import FedProx as FedProx
+from cgpfl.algorithms.flhc import FLHC as FLHC
+from cgpfl.algorithms.hypcluster import HypCluster as HypCluster
+from cgpfl.algorithms.ifca import IFCA as IFCA
+from cgpfl.algorithms.l2sgd import L2SGD as L2SGD
+from cgpfl.algorithms.l2sgd import L2SGDPlus as L2SGDPlus
+from cgpfl.algorithms.local import Local as Local
+from cgpfl.algorithms.mapper import MAPPER as MAPPER
+from cgpfl.algorithms.mocha import MOCHA as MOCHA
+from cgpfl.algorithms.perfedavg import PerFedAvg as PerFedAvg
+from cgpfl.algorithms.pfedme import PFedMe as PFedMe
+from cgpfl.algorithms.scaffold import SCAFFOLD as SCAFFOLD
+from cgpfl.algorithms.wrapper import Seamed as Seamed
+from cgpfl.algorithms.wrapper import Wrapper as Wrapper
+from cgpfl.batch import Batch as Batch
+from cgpfl.hyperparameters import algorithm as algorithm
+from cgpfl.hyperparameters import allowed as allowed
+from cgpfl.hyperparameters import build
+from cgpfl.hyperparameters import component as component
+from cgpfl.hyperparameters import from_values as from_values
+from cgpfl.hyperparameters import hyper as hyper
+from cgpfl.hyperparameters import hyper_parameters as hyper_parameters
+from cgpfl.hyperparameters import normalised as normalised
+from cgpfl.hyperparameters import replace as replace
+from cgpfl.hyperparameters import validate as validate
 from cgpfl.registry import Registry
 
 METHODS: Registry = Registry(
@@ -79,7 +83,7 @@ METHODS: Registry = Registry(
 )
 """Method names, each with the settings the name stands for."""
 
-from cgpfl.algorithms.parts import Parts  # noqa: E402 - around any of these
+from cgpfl.algorithms.parts import Parts as Parts  # noqa: E402 - around any of these
 
 METHODS["parts"] = Parts()
 
@@ -95,51 +99,3 @@ def describe(method: Any) -> str:
     own = {n: f.default for n, f in hyper_parameters(method).items()}
     other = [f"{n} = {getattr(method, n)}" for n in own if getattr(method, n) != own[n]]
     return f"{line}; {', '.join(other)}" if other else line
-
-
-__all__ = [
-    "APFL",
-    "CFL",
-    "CGPFL",
-    "DAPPER",
-    "FLHC",
-    "IFCA",
-    "L2SGD",
-    "MAPPER",
-    "METHODS",
-    "MOCHA",
-    "SCAFFOLD",
-    "Algorithm",
-    "Batch",
-    "CGPFLAuto",
-    "ClientData",
-    "Cohort",
-    "Ditto",
-    "FedAvg",
-    "FedAvgFT",
-    "FedMD",
-    "FedOpt",
-    "FedPer",
-    "FedProx",
-    "HypCluster",
-    "L2SGDPlus",
-    "Local",
-    "Method",
-    "PFedMe",
-    "Parts",
-    "PerFedAvg",
-    "Seamed",
-    "Task",
-    "Wrapper",
-    "algorithm",
-    "allowed",
-    "component",
-    "describe",
-    "from_values",
-    "get_method",
-    "hyper",
-    "hyper_parameters",
-    "normalised",
-    "replace",
-    "validate",
-]

@@ -1,38 +1,29 @@
 """Latent contexts: clustering models, keeping labels stable, choosing how many."""
 
-from cgpfl.contexts.choose import Choice, choose_k
-from cgpfl.contexts.crossfit import CrossFit, cross_fit, placed
-from cgpfl.contexts.evidence import Evidence, add, no_evidence
-from cgpfl.contexts.kmeans import KMeans, Points, best_of, kmeans, lloyd, members_of, prepare, search, seed, seedings
-from cgpfl.contexts.labels import match, membership, spreading, transition
-from cgpfl.contexts.linkage import LINKAGES, METRICS, Agglomeration, agglomerate, distances
-
-__all__ = [
-    "LINKAGES",
-    "METRICS",
-    "Agglomeration",
-    "Choice",
-    "CrossFit",
-    "Evidence",
-    "KMeans",
-    "Points",
-    "add",
-    "agglomerate",
-    "best_of",
-    "choose_k",
-    "cross_fit",
-    "distances",
-    "kmeans",
-    "lloyd",
-    "match",
-    "members_of",
-    "membership",
-    "no_evidence",
-    "placed",
-    "prepare",
-    "search",
-    "seed",
-    "seedings",
-    "spreading",
-    "transition",
-]
+from cgpfl.contexts.choose import Choice as Choice
+from cgpfl.contexts.choose import choose_k as choose_k
+from cgpfl.contexts.crossfit import CrossFit as CrossFit
+from cgpfl.contexts.crossfit import cross_fit as cross_fit
+from cgpfl.contexts.crossfit import placed as placed
+from cgpfl.contexts.evidence import Evidence as Evidence
+from cgpfl.contexts.evidence import add as add
+from cgpfl.contexts.evidence import no_evidence as no_evidence
+from cgpfl.contexts.kmeans import KMeans as KMeans
+from cgpfl.contexts.kmeans import Points as Points
+from cgpfl.contexts.kmeans import best_of as best_of
+from cgpfl.contexts.kmeans import kmeans as kmeans
+from cgpfl.contexts.kmeans import lloyd as lloyd
+from cgpfl.contexts.kmeans import members_of as members_of
+from cgpfl.contexts.kmeans import prepare as prepare
+from cgpfl.contexts.kmeans import search as search
+from cgpfl.contexts.kmeans import seed as seed
+from cgpfl.contexts.kmeans import seedings as seedings
+from cgpfl.contexts.labels import match as match
+from cgpfl.contexts.labels import membership as membership
+from cgpfl.contexts.labels import spreading as spreading
+from cgpfl.contexts.labels import transition as transition
+from cgpfl.contexts.linkage import LINKAGES as LINKAGES
+from cgpfl.contexts.linkage import METRICS as METRICS
+from cgpfl.contexts.linkage import Agglomeration as Agglomeration
+from cgpfl.contexts.linkage import agglomerate as agglomerate
+from cgpfl.contexts.linkage import distances as distances

@@ -1,51 +1,33 @@
 """The paper's two theorems, measured on runs: docs/theory.md says what each number is."""
 
-from cgpfl.contexts import transition
-from cgpfl.paper.theory.convergence import (
-    Constants,
-    ConvergenceBound,
-    Reading,
-    StepCondition,
-    bound,
-    step_condition,
-)
-from cgpfl.paper.theory.generalization import GeneralizationBound, generalization
-from cgpfl.paper.theory.prox import Approximation, Exact, Prox, approximation, exact, prox
-from cgpfl.paper.theory.rate import RateCheck, rate_check, running_mean
-from cgpfl.paper.theory.smoothness import Smoothness, mlr_bound, smoothness
-from cgpfl.paper.theory.symbols import Spread, Symbols, contexts_of, spread, symbols
-from cgpfl.paper.theory.trace import Transition, Watched, inspect, mean_distance, watch
-
-__all__ = [
-    "Approximation",
-    "Constants",
-    "ConvergenceBound",
-    "Exact",
-    "GeneralizationBound",
-    "Prox",
-    "RateCheck",
-    "Reading",
-    "Smoothness",
-    "Spread",
-    "StepCondition",
-    "Symbols",
-    "Transition",
-    "Watched",
-    "approximation",
-    "bound",
-    "contexts_of",
-    "exact",
-    "generalization",
-    "inspect",
-    "mean_distance",
-    "mlr_bound",
-    "prox",
-    "rate_check",
-    "running_mean",
-    "smoothness",
-    "spread",
-    "step_condition",
-    "symbols",
-    "transition",
-    "watch",
-]
+from cgpfl.contexts import transition as transition
+from cgpfl.paper.theory.convergence import Constants as Constants
+from cgpfl.paper.theory.convergence import ConvergenceBound as ConvergenceBound
+from cgpfl.paper.theory.convergence import Reading as Reading
+from cgpfl.paper.theory.convergence import StepCondition as StepCondition
+from cgpfl.paper.theory.convergence import bound as bound
+from cgpfl.paper.theory.convergence import step_condition as step_condition
+from cgpfl.paper.theory.generalization import GeneralizationBound as GeneralizationBound
+from cgpfl.paper.theory.generalization import generalization as generalization
+from cgpfl.paper.theory.prox import Approximation as Approximation
+from cgpfl.paper.theory.prox import Exact as Exact
+from cgpfl.paper.theory.prox import Prox as Prox
+from cgpfl.paper.theory.prox import approximation as approximation
+from cgpfl.paper.theory.prox import exact as exact
+from cgpfl.paper.theory.prox import prox as prox
+from cgpfl.paper.theory.rate import RateCheck as RateCheck
+from cgpfl.paper.theory.rate import rate_check as rate_check
+from cgpfl.paper.theory.rate import running_mean as running_mean
+from cgpfl.paper.theory.smoothness import Smoothness as Smoothness
+from cgpfl.paper.theory.smoothness import mlr_bound as mlr_bound
+from cgpfl.paper.theory.smoothness import smoothness as smoothness
+from cgpfl.paper.theory.symbols import Spread as Spread
+from cgpfl.paper.theory.symbols import Symbols as Symbols
+from cgpfl.paper.theory.symbols import contexts_of as contexts_of
+from cgpfl.paper.theory.symbols import spread as spread
+from cgpfl.paper.theory.symbols import symbols as symbols
+from cgpfl.paper.theory.trace import Transition as Transition
+from cgpfl.paper.theory.trace import Watched as Watched
+from cgpfl.paper.theory.trace import inspect as inspect
+from cgpfl.paper.theory.trace import mean_distance as mean_distance
+from cgpfl.paper.theory.trace import watch as watch

@@ -38,6 +38,7 @@ ALLOWED = {
     "inference": {"algorithms", "data", "engine", "experiment", "models"},
     "testing": {"algorithms", "models", "data", "engine", "experiment"},
     "trackers": {"experiment"},
+    "__main__": {"cli"},
     "cli": {
         "advice",
         "algorithms",

@@ -264,7 +264,7 @@ def test_models_are_means_by_samples():
     settled = dataclasses.replace(warm, settled=jnp.int32(9), k=jnp.int32(2), assignment=labels)
     after = aggregate(made.method, settled, uploads, cohort)
     np.testing.assert_allclose(after.models["w"][:2, 0], [3 / 4, (8 + 12) / 4], rtol=1e-6)
-    nobody = aggregate(made.method, settled, uploads, cohort._replace(weights=jnp.zeros(N, int)))
+    nobody = aggregate(made.method, settled, uploads, dataclasses.replace(cohort, weights=jnp.zeros(N, int)))
     np.testing.assert_array_equal(nobody.models["w"], settled.models["w"])
 
 

@@ -1,5 +1,7 @@
 """MOCHA against its equations: min Σ f_i(w_i) + λ₁ tr(WΩWᵀ) + λ₂‖W‖², here f_i(w) = ½‖w − c_i‖² + constant."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -145,5 +147,5 @@ def test_who_does_not_answer_keeps_its_block():
     W = np.array([[1.0, 2, 0], [3, 5, -2], [7, -3, 1]])
     np.testing.assert_array_equal(after.models["w"], W)
     np.testing.assert_allclose(after.relation, np.linalg.inv(covariance(W) + 0.5 * np.eye(3)), rtol=1e-5, atol=1e-5)
-    silent = method.aggregate(server, uploads, cohort._replace(weights=jnp.zeros(2)), jax.random.key(0))
+    silent = method.aggregate(server, uploads, dataclasses.replace(cohort, weights=jnp.zeros(2)), jax.random.key(0))
     jax.tree.map(np.testing.assert_array_equal, silent, server)

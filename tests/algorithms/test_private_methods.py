@@ -199,7 +199,7 @@ def test_everybody_weighs_alike():
     assert float(FedAvg().aggregate(start, uploads, cohort, KEY)["w"][0]) == pytest.approx(0.8)
     private = Seamed(FedAvg(), privacy=ClientLevel())
     assert float(private.aggregate(start, uploads, cohort, KEY)["w"][0]) == pytest.approx(4.0)
-    silent = cohort._replace(weights=jnp.array([90, 0]))
+    silent = dataclasses.replace(cohort, weights=jnp.array([90, 0]))
     assert float(private.aggregate(start, uploads, silent, KEY)["w"][0]) == 0.0
 
 

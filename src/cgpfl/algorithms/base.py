@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,9 @@ from cgpfl.rounds.means import Mean, WeightedMean
 from cgpfl.tree import Tree, matching, merged, partition, paths
 
 
-class Cohort(NamedTuple):
+@partial(jax.tree_util.register_dataclass, data_fields=["ids", "weights", "rule"], meta_fields=["noised"])
+@dataclass(frozen=True)
+class Cohort:
     """Who was asked in a round, in the order of the stacked uploads.
 
     ``ids [C]`` are client ids, ``weights [C]`` their training samples m_i; weight 0 means the client
@@ -34,8 +37,8 @@ class Cohort(NamedTuple):
 
     ids: Array
     weights: Array
-    rule: Mean = WeightedMean()
-    noised: Array | bool = False
+    rule: Mean = dataclasses.field(default_factory=WeightedMean)
+    noised: bool = False
     """Whether uploads carry noise for privacy: what they do not show may be hidden in it."""
 
     @property

@@ -209,8 +209,8 @@ class CGPFLAuto(Method):
         """Note the evidence, look for contexts when that is due, then move each context's model to its mean."""
         slots, n = server.centres.shape[0], server.assignment.shape[0]
         answers = server.evidence.answers.at[cohort.ids].add(cohort.present)
-        if isinstance(self.prox, str):  # before it is known what is shared, nobody is pulled to a model of noise
-            server = replace(server, prox=jnp.where((server.settled == 0) & cohort.noised, 0.0, server.prox))
+        if isinstance(self.prox, str) and cohort.noised:  # nobody is pulled to a model of noise before it is known
+            server = replace(server, prox=jnp.where(server.settled == 0, 0.0, server.prox))  # what is shared
         # After n answers a client on average, and one on each part of everybody; who never answers is not waited for.
         total, needed = answers.sum(), self.warmup * n * (server.settled + 1.0)
         due = (total >= needed) & ((answers >= 2 * self.folds).all() | (total >= needed + 2 * self.warmup * n))
@@ -223,8 +223,12 @@ class CGPFLAuto(Method):
         )
         server = switch(
             jnp.where(noting & due, 1 + (server.settled > 0), 0),
-            [lambda method, s, hidden: s, lambda method, *s: method._first(*s), lambda method, s, _: method._again(s)],
-            *(self, server, cohort.noised),
+            [
+                lambda method, s: s,
+                lambda method, s: method._first(s, cohort.noised),
+                lambda method, s: method._again(s),
+            ],
+            *(self, server),
         )
         warm = (server.settled == 0) | (server.k > slots)
         labels = jnp.where(warm, 0, heard_in(server.assignment, cohort.ids, slots, self.smallest))
@@ -289,7 +293,7 @@ class CGPFLAuto(Method):
         """Who was heard on every part ``[N]``. Folds of fewer samples than folds repeat them: their noise is unseen."""
         return (server.evidence.counts > 0).all(axis=0) & (server.samples >= self.folds)
 
-    def _first(self, server: Server, noised: Array | bool) -> Server:
+    def _first(self, server: Server, noised: bool) -> Server:
         """Contexts, K and every client's λ from the evidence of the warm-up."""
         slots, n = server.centres.shape[0], server.assignment.shape[0]
         updates, heard = server.evidence.means(), self._heard(server)
@@ -311,7 +315,7 @@ class CGPFLAuto(Method):
         )
         if isinstance(self.prox, str):
             pull = self.stiffness * (1.0 - found.trust) / found.trust
-            pull = jnp.where(noised, jnp.minimum(pull, self.stiffness), pull)
+            pull = jnp.minimum(pull, self.stiffness) if noised else pull
             server = replace(server, prox=jnp.where(found.alone, 0.0, pull))
         return self._centred(server)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -65,7 +65,7 @@ def bounded(updates: list[Tree], cohort: Cohort) -> tuple[list[Tree], Cohort]:
     """
     length = norms(updates)
     here = jnp.isfinite(length)
-    cohort = cohort._replace(weights=jnp.where(here, cohort.weights, 0))
+    cohort = replace(cohort, weights=jnp.where(here, cohort.weights, 0))
     most = REACH * median_of(length, cohort.present)
     factors = jnp.where(here & (length > most), most / jnp.where(length > 0, length, 1.0), 1.0)
     return scale(where(here, updates, [jnp.zeros_like(u) for u in updates]), factors), cohort
@@ -77,4 +77,4 @@ def forged(attack: Attack, updates: list[Tree], cohort: Cohort, liars: Array, ke
     seen = Seen(cohort.present * lies, cohort.present * ~lies)
     sent = attack.forge(updates, seen, jax.random.fold_in(key, FORGED))
     weights = jnp.where(lies, attack.claims(cohort.weights), cohort.weights)
-    return where(lies, sent, updates), cohort._replace(weights=weights)
+    return where(lies, sent, updates), replace(cohort, weights=weights)

@@ -285,10 +285,10 @@ class Seamed(Wrapper):
             uploads = sent.upload
         if self.encoder is not None:
             uploads = jax.vmap(lambda i, one: self._decoded(own, i, one))(cohort.ids, sent)
-        cohort = cohort._replace(rule=self.mean.drawn(key), noised=is_private(self) or adds_noise(self))
+        cohort = dataclasses.replace(cohort, rule=self.mean.drawn(key), noised=is_private(self) or adds_noise(self))
         uploads, cohort, known = self._heard(server, uploads, cohort, key)
         if is_private(self):  # how many samples a client has is not told
-            cohort = cohort._replace(weights=ALIKE * (cohort.weights > 0).astype(cohort.weights.dtype))
+            cohort = dataclasses.replace(cohort, weights=ALIKE * (cohort.weights > 0).astype(cohort.weights.dtype))
         new = self.method.aggregate(own, uploads, cohort, key)
         if not self._hears:
             return new
@@ -321,7 +321,7 @@ class Seamed(Wrapper):
             # How many differ, and not whether all are the same: of one model for all XLA sees that this is no sum.
             same = ~jnp.stack([(a != a[:1]).sum(axis=0).any() for a in anchors]).any()
             known, rule = cohort.rule.learned(known, updates, same, cohort.ids, cohort.present)
-            cohort = cohort._replace(rule=rule)
+            cohort = dataclasses.replace(cohort, rule=rule)
         moved = [a + d for a, d in zip(anchors, updates, strict=True)]
         return jax.vmap(self._with)(messages, uploads, moved), cohort, known
 

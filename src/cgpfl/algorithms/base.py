@@ -129,23 +129,18 @@ class ModelLike(Protocol):
 
     def init(self, key: Array) -> Tree:
         """Fresh parameters."""
-        ...
 
     def apply(self, params: Tree, x: Array) -> Array:
         """Logits ``[B, classes]`` of inputs ``x [B, ...]``."""
-        ...
 
     def loss(self, params: Tree, batch: Batch) -> Array:
         """f: weighted mean loss over the batch, regulariser included."""
-        ...
 
     def penalty(self, params: Tree) -> Array | float:
         """The regulariser in the loss."""
-        ...
 
     def score(self, params: Tree, batch: Batch) -> tuple[Array, Array]:
         """Weighted sums over the batch: correct answers, and loss without the regulariser."""
-        ...
 
 
 @jax.tree_util.register_dataclass
@@ -248,39 +243,30 @@ class Algorithm(Protocol):
 
     def init_server(self, task: Task, key: Array) -> Any:
         """The server's state before the first round."""
-        ...
 
     def init_client(self, task: Task, key: Array) -> Any:
         """One client's private state before its first round."""
-        ...
 
     def send(self, server: Any, client_id: Array) -> Any:
         """The message for one client."""
-        ...
 
     def train(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> tuple[Any, Any]:
         """One round on one client → (upload, its new private state)."""
-        ...
 
     def aggregate(self, server: Any, uploads: Any, cohort: Cohort, key: Array) -> Any:
         """The server's new state from the uploads, stacked ``[C, ...]`` in the cohort's order."""
-        ...
 
     def personal(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> Tree:
         """The model this client uses. May train on ``data``, the client's own training samples."""
-        ...
 
     def shared(self, message: Any) -> Tree | None:
         """The shared or context model the client was sent, or None where there is none."""
-        ...
 
     def report(self, server: Any) -> dict[str, Array]:
         """What to record of the server's state; ``context [N]`` and ``k`` where clients are grouped."""
-        ...
 
     def gradients(self) -> float:
         """Gradients one client evaluates in a round (the expected number, where that is random)."""
-        ...
 
 
 class Method:

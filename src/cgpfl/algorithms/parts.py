@@ -180,7 +180,6 @@ class Parts(Wrapper):
         return None if self.private or not hasattr(self.method, "choices") else self.method.choices(message.tree)
 
     def report(self, server: Laid) -> dict[str, Array]:
-        """The method's."""
         return self.method.report(server.tree)
 
     def anchor(self, message: Laid, upload: Laid) -> Laid | None:

@@ -53,39 +53,30 @@ class Wrapper:
         return getattr(self.method, name)
 
     def init_server(self, task: Task, key: Array) -> Any:
-        """The method's."""
         return self.method.init_server(task, key)
 
     def init_client(self, task: Task, key: Array) -> Any:
-        """The method's."""
         return self.method.init_client(task, key)
 
     def send(self, server: Any, client_id: Array) -> Any:
-        """The method's."""
         return self.method.send(server, client_id)
 
     def train(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> tuple[Any, Any]:
-        """The method's."""
         return self.method.train(task, message, client, data, key)
 
     def aggregate(self, server: Any, uploads: Any, cohort: Cohort, key: Array) -> Any:
-        """The method's."""
         return self.method.aggregate(server, uploads, cohort, key)
 
     def personal(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> Tree:
-        """The method's."""
         return self.method.personal(task, message, client, data, key)
 
     def shared(self, message: Any) -> Tree | None:
-        """The method's."""
         return self.method.shared(message)
 
     def report(self, server: Any) -> dict[str, Array]:
-        """The method's."""
         return self.method.report(server)
 
     def gradients(self) -> float:
-        """The method's."""
         return float(self.method.gradients())
 
 
@@ -203,12 +194,10 @@ class Seamed(Wrapper):
         return told.message if self.attack.poisons else told
 
     def personal(self, task: Task, message: Any, client: Any, data: ClientData, key: Array) -> Tree:
-        """The method's."""
         own = client.client if self.keeps else client
         return self.method.personal(task, self._message(message), own, data, key)
 
     def shared(self, message: Any) -> Tree | None:
-        """The method's."""
         return self.method.shared(self._message(message))
 
     def lies(self, server: Any, client_id: Array) -> Array | None:

@@ -144,6 +144,9 @@ def audit(
     delta = DELTA if privacy is None else privacy["delta"]
     bounds = _bounds(result, settings, canaries, known, seed, width, privacy, say)
     why, inverted = _inverted(result.simulation, attacked, say)
+    # Of samples with what was found of another client's: what an upload without them gives.
+    pairs = [(a, b) for a in inverted for b in inverted if a.client != b.client]
+    strangers = [correlations(a.true, b.found)[0].mean() for a, b in pairs]
     each = membership[worst][strongest]["each"]
     order = sorted(range(data.clients), key=lambda i: -each[i])[:LISTED]
     facts: dict[str, Any] = {
@@ -159,7 +162,7 @@ def audit(
         "reconstruction": {
             "why": why,
             "clients": [_shown(result, one) for one in inverted],
-            "chance": _chance(inverted),
+            "chance": float(np.mean(strangers)) if strangers else None,
         },
         "bounds": bounds,
         "privacy": privacy,
@@ -276,10 +279,3 @@ def _shown(result: Result, one: Inverted) -> dict[str, Any]:
         "labels": one.right,
         "unexplained": one.unexplained,
     }
-
-
-def _chance(inverted: list[Inverted]) -> float | None:
-    """Mean correlation of a client's samples with what was found of another's: what an upload without them gives."""
-    pairs = [(a, b) for a in inverted for b in inverted if a.client != b.client]
-    each = [correlations(a.true, b.found)[0].mean() for a, b in pairs]
-    return float(np.mean(each)) if each else None

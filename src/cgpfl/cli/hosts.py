@@ -123,11 +123,10 @@ def export_node(
     """
     from cgpfl.cli.inference import as_formats, show_export
     from cgpfl.deploy.personal import personal_model
-    from cgpfl.inference.folder import check_formats, check_out, write_export
+    from cgpfl.inference.folder import check_out, write_export
     from cgpfl.inference.score import scored
 
     wanted = as_formats(formats)
-    check_formats(wanted)
     if out is not None:
         check_out(out)
     found = personal_model(state, data, method)

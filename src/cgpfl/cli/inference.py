@@ -44,10 +44,9 @@ def personalize(
     """
     began = time.perf_counter()
     from cgpfl.inference import personalize as adapt
-    from cgpfl.inference.folder import check_formats, check_out
+    from cgpfl.inference.folder import check_out
 
     wanted = as_formats(formats)
-    check_formats(wanted)
     if out is not None:
         check_out(out)
     found = adapt(run, data, method=method, steps=steps, test=test)
@@ -129,8 +128,12 @@ def _percent(share: float) -> str:
 
 
 def as_formats(text: str) -> tuple[str, ...]:
-    """Formats as on the command line."""
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    """Formats as on the command line, checked."""
+    from cgpfl.inference.folder import check_formats
+
+    formats = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    check_formats(formats)
+    return formats
 
 
 def _free_folder(run: Path, label: str, what: str) -> Path:

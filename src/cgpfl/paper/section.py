@@ -58,11 +58,6 @@ class Section:
     def load(cls, folder: Path) -> Section:
         """What :meth:`save` left."""
         values = json.loads((folder / "section.json").read_text())
-        return cls(
-            values["name"],
-            values["title"],
-            values["text"],
-            [Table(**t) for t in values["tables"]],
-            [Figure(**f) for f in values["figures"]],
-            [Verdict(**v) for v in values["verdicts"]],
-        )
+        for name, kind in (("tables", Table), ("figures", Figure), ("verdicts", Verdict)):
+            values[name] = [kind(**one) for one in values[name]]
+        return cls(**values)

@@ -9,19 +9,12 @@ from typing import Any, NamedTuple
 from cgpfl.algorithms import get_method
 from cgpfl.experiment.config import DataConfig
 from cgpfl.paper.at_k import CGPFLAtK
-from cgpfl.paper.published import LAMBDAS
+from cgpfl.paper.published import LAMBDAS, SETTINGS
 
 PROX = 12.0
 """λ of Table 1 and of every figure."""
 FAMILY = ("pfedme", "cgpfl-2", "cgpfl-4", "cgpfl-heur")
 """Table 2's rows."""
-TITLES = {
-    "mnist-mlr": "MNIST-MLR",
-    "mnist-dnn": "MNIST-DNN",
-    "fmnist-mlr": "FMNIST-MLR",
-    "fmnist-dnn": "FMNIST-DNN",
-    "cifar10-cnn": "CIFAR10-CNN",
-}
 
 
 @dataclass(frozen=True)
@@ -57,7 +50,7 @@ class Setting:
     @property
     def title(self) -> str:
         """As the paper writes it."""
-        return TITLES.get(self.name, self.name)
+        return self.name.upper() if self.name in SETTINGS else self.name
 
     @property
     def eval_every(self) -> int:

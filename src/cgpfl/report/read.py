@@ -153,13 +153,8 @@ def read_comparison(path: Path, summary: dict[str, Any], config: str, settings: 
         kept = thin(len(mean))
         band = {"low": lows[kept].tolist(), "high": highs[kept].tolist()} if len(summary["seeds"]) > 1 else None
         curves = {**_curves(mean, summary.get("metrics", {})), "band": band}
-        about = {
-            "label": label,
-            "name": sections.get(label, {}).get("name", label),
-            "summary": facts,
-            "history": curves,
-        }
-        methods.append(about | {"round": summary["rounds"], "rounds": summary["rounds"]})
+        name, ends = sections.get(label, {}).get("name", label), dict.fromkeys(("round", "rounds"), summary["rounds"])
+        methods.append({"label": label, "name": name, "summary": facts, "history": curves, **ends})
     about = {k: summary[k] for k in ("seeds", "data", "model", "target", "notes")}
     about["data"] = _facts(about["data"])
     about["metrics"] = summary.get("metrics", {})

@@ -227,12 +227,10 @@ class Krum(Combined):
 
 
 @algorithm
-class MultiKrum(Combined):
+class MultiKrum(Krum):
     """The mean of the n − f uploads with the best of Krum's scores (Blanchard et al., NeurIPS 2017)."""
 
     name = "multi-krum"
-
-    share: float = hyper(0.2, "share of liars that it is to stand: f/n", low=0, high=0.49)
 
     def shares(self, products: Array, weights: Array) -> Array:
         """The weights of those chosen."""

@@ -16,7 +16,7 @@ from cgpfl.contexts import cross_fit, crossfit, placed, prediction
 from cgpfl.contexts.crossfit import rand_index
 from cgpfl.contexts.evidence import FLOOR
 from cgpfl.contexts.frames import Frame, leading, scaled, signal_and_noise
-from cgpfl.contexts.prediction import chosen, gradients, gradual, products, worthwhile
+from cgpfl.contexts.prediction import chosen, differ, gradients, gradual, products, worthwhile
 
 FOLDS, MOST, PLACES, P = 5, 6, 40, 30
 
@@ -147,6 +147,16 @@ def test_contexts_are_not_everybody_alone_when_all_is_learnt():
             fit, labels = found(converged(x), seed)
             assert fit.k == 2
             assert adjusted_rand_score(truth, labels) == 1.0
+
+
+def test_a_client_says_more_of_itself_by_two_standard_errors():
+    """Own words less the others': 2 on average, by 1/√3 or 2/√3 of an error; who was not heard does not count."""
+    for more, certain in (([1, 3, 1, 3, 90], True), ([0, 4, 0, 4, 90], False)):
+        terms = np.zeros((2, 3, 5, 13))
+        terms[:, 0, :, 10], terms[:, -1, :, 10] = 0.5, 0.5 + np.array(more)
+        terms[0, -1, :, 10] += 7  # folds are averaged
+        terms[1, -1, :, 10] -= 7
+        assert bool(differ(jnp.asarray(terms), jnp.array([1.0, 1, 1, 1, 0]))) == certain
 
 
 def test_alone_is_not_what_differs_and_has_much_in_common():

@@ -44,7 +44,7 @@ from cgpfl.contexts.frames import (
     whitened,
 )
 from cgpfl.contexts.kmeans import best_of, lloyd, members_of, prepare, seedings
-from cgpfl.contexts.prediction import chosen, gradients, predicted, products, standard_error, worthwhile
+from cgpfl.contexts.prediction import chosen, differ, gradients, predicted, products, standard_error, worthwhile
 
 SAMPLE = 256
 """Clients up to which all of them are compared with each other; of more, that many drawn from them."""
@@ -163,7 +163,7 @@ def _cross_fit(
     final = jnp.where(silent, 0, whole[best - 1])
     between, within, noise, trust = parts(x, final, heard, slots)
     # Else they do not differ, what they had in common is learnt: one. Unless it is hidden.
-    alone = silent & ((median_of(trust, heard) > 0) | noised)
+    alone = silent & (((median_of(trust, heard) > 0) & differ(terms, heard)) | noised)
     apart = errors - errors[:, jnp.argmin(score[:-1])][:, None]
     return CrossFit(
         k=jnp.where(alone, n, jnp.where(silent, 1, best)).astype(jnp.int32),

@@ -20,6 +20,9 @@ AGREE = 0.7
 WORTH = 0.75
 """Of what their directions gain, gradually, the least that contexts must, where all clients differ much. Two slices of
 a normal distribution have 2/π = 0.64 of its variance."""
+CERTAIN = 2.0
+"""Standard errors by which clients must say more of themselves than all others say of them, before they are left alone.
+Of few clients with noisy updates the others say little, too, where all are alike."""
 LEAST = 0.5
 """The least share of a context's distance from everybody's mean that is predicted."""
 
@@ -29,18 +32,17 @@ def products(frame: Frame, target: Array, labels: Array, slots: int, alone: bool
 
     b is the target, a the client's own, c its context's mean, m everybody's. b is near c where noise is small: float32
     would leave nothing of a difference of products with b. The last three are of b and of c without the client itself:
-    what the others of its context say, 0 where there are none.
+    what the others of its context say, 0 where there are none. If ``alone``, of b and of what the client itself says.
     """
     own, weights = frame.own, frame.weights
     mean = weights @ own / jnp.maximum(weights.sum(), 1e-30)
     if alone:
-        centre, mass = own, weights
+        centre, others = own, weights
     else:
         members = jax.nn.one_hot(labels, slots) * weights[:, None]
         sizes = members.sum(axis=0)
-        centre, mass = dot((members / jnp.maximum(sizes, 1e-30)).T, own)[labels], sizes[labels]
+        centre, others = dot((members / jnp.maximum(sizes, 1e-30)).T, own)[labels], sizes[labels] - weights
     d, m, e, o = target - centre, jnp.broadcast_to(mean, own.shape), centre - mean, own - centre
-    others = mass - weights
     has = others > 1e-3 * weights
     share = jnp.where(has, weights / jnp.where(has, others, 1.0), 0.0)
     without = jnp.where(has[:, None], centre - share[:, None] * o, 0.0)
@@ -140,6 +142,15 @@ def chosen(errors: Array, others: Array, personal: Array, heard: Array, real: Ar
         others[best] >= ALONE
     )
     return jnp.where(silent & after_all, best, k) + 1, silent & ~after_all
+
+
+def differ(terms: Array, heard: Array) -> Array:
+    """Whether it is certain that a client says more of itself than all others do, from :func:`products`."""
+    more = ((terms[:, -1, :, 10] - terms[:, 0, :, 10]) * heard).mean(axis=0)
+    count = jnp.maximum(heard.sum(), 2.0)
+    mean = more.sum() / count
+    spread = jnp.sqrt((jnp.square(more - mean) * heard).sum() / (count - 1))
+    return mean > CERTAIN * spread / jnp.sqrt(count)
 
 
 def standard_error(values: Array, heard: Array) -> Array:

@@ -160,7 +160,9 @@ def test_alone_is_not_what_differs_and_has_much_in_common():
 
 def test_nobody_heard_is_one_context_and_no_trust():
     x, _, _ = made((40,), 0)
-    fit = program(jnp.asarray(x, jnp.float32), jnp.zeros(40, bool), jax.random.key(0), jnp.arange(40), MOST, noised=False)
+    fit = program(
+        jnp.asarray(x, jnp.float32), jnp.zeros(40, bool), jax.random.key(0), jnp.arange(40), MOST, noised=False
+    )
     assert (int(fit.k), bool(fit.alone)) == (1, False)
     assert not fit.trust.any()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(fit))
@@ -259,7 +261,9 @@ def test_who_was_not_heard_enough_joins_the_nearest():
     heard = np.ones(40, bool)
     heard[[0, 15, 29]] = heard[30:] = False
     x = np.concatenate([x, np.zeros((FOLDS, 10, P))], axis=1)
-    fit = program(jnp.asarray(x, jnp.float32), jnp.asarray(heard), jax.random.key(0), jnp.arange(40), MOST, noised=False)
+    fit = program(
+        jnp.asarray(x, jnp.float32), jnp.asarray(heard), jax.random.key(0), jnp.arange(40), MOST, noised=False
+    )
     assert int(fit.k) == 3
     assert adjusted_rand_score(truth, fit.labels[:30]) == 1.0
     assert not np.asarray(fit.trust)[~heard].any()

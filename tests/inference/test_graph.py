@@ -1,6 +1,5 @@
 """ONNX graphs against JAX, and against numbers worked out by hand."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest

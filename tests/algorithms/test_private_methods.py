@@ -122,8 +122,12 @@ def test_noise_of_another_method_setting_or_bound_is_another():
     sample = SampleLevel(noises=(3.0,), steps=(Steps(4, 1, 1, 0),))
     one = FedAvg(local_rounds=1, batch_size=0)
 
+    @jax.jit
+    def train(method):
+        return method.train(task, task.initial, (), data, KEY)
+
     def sent(method, privacy, **rules):
-        upload, _ = Seamed(method, privacy=privacy, **rules).train(task, task.initial, (), data, KEY)
+        upload, _ = train(Seamed(method, privacy=privacy, **rules))
         return np.asarray(upload["w"]) / float(np.asarray(upload["w"]).std())
 
     def alike(a, b):

@@ -481,8 +481,9 @@ def choice(means, wobble, others=(1.0,) * 5, personal=0.0, real=(True,) * 4):
     """Errors of K = 1..4 and N with these means; clients' differ by ± ``wobble`` in turn, the same in each fold."""
     signs = np.array([1, -1, 1, -1])
     errors = np.asarray(means)[None, :, None] + np.asarray(wobble)[None, :, None] * signs
-    tiled = jnp.asarray(np.tile(errors, (3, 1, 1)), jnp.float32)
-    return chosen(tiled, jnp.asarray(others), jnp.full(5, personal), jnp.ones(4), jnp.asarray(real))
+    tiled = np.tile(errors, (3, 1, 1))
+    parts = (tiled, others, np.full(5, personal), np.ones(4))
+    return choosing(*(np.asarray(v, np.float32) for v in parts), np.asarray(real, bool))
 
 
 def test_the_smallest_that_none_beats():

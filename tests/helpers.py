@@ -65,6 +65,12 @@ def drawn(model, scale=1.0, seed=0):
     return jax.tree.map(numbers, jax.eval_shape(model.init, jax.random.key(0)))
 
 
+@jax.jit
+def trained(method, task, message, client, data, key):
+    """What a client uploads and keeps: one program for all settings that are numbers, not an operation after another."""
+    return method.train(task, message, client, data, key)
+
+
 class Instead:
     """A module with some names replaced, for one of its users: ``setattr(user, "jax", Instead(jax, ...))``."""
 

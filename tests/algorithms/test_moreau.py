@@ -17,13 +17,10 @@ SHAPE = (3, 4)
 
 def problem(model):
     """A task, ω, θ and a minibatch of six samples, one of which is padding."""
-    task = Task(initial=model.init(KEYS[0]), model=model, clients=1)
-    batch = Batch(
-        jax.random.normal(KEYS[1], (6, *SHAPE)),
-        jnp.array([0, 1, 2, 1, 0, 2]),
-        jnp.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.0]),
-    )
-    return task, model.init(KEYS[2]), model.init(KEYS[3]), batch
+    first, omega, theta = (drawn(model, seed=seed) for seed in range(3))
+    x = np.random.default_rng(3).standard_normal((6, *SHAPE), np.float32)
+    batch = Batch(x, np.array([0, 1, 2, 1, 0, 2], np.int32), np.array([1, 1, 1, 1, 1, 0], np.float32))
+    return Task(initial=first, model=model, clients=1), omega, theta, batch
 
 
 @pytest.mark.parametrize(

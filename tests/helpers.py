@@ -67,7 +67,7 @@ def drawn(model, scale=1.0, seed=0):
 
 @jax.jit
 def trained(method, task, message, client, data, key):
-    """What a client uploads and keeps: one program for all settings that are numbers, not an operation after another."""
+    """What a client uploads and keeps: one program for all settings that are numbers."""
     return method.train(task, message, client, data, key)
 
 

@@ -173,7 +173,8 @@ def test_the_warm_up_sees_its_part_alone(softmax, batch):
         spoilt[rows], names[rows] = x[rows], y[rows]
         message = Message(start, jnp.float32(1), jnp.int32(number))
         clean, dirty = (
-            trained(method, task, message, Private(start, seed), data, key) for data in (whole, client_data(spoilt, names))
+            trained(method, task, message, Private(start, seed), data, key)
+            for data in (whole, client_data(spoilt, names))
         )
         for a, b in zip(jax.tree.leaves(clean), jax.tree.leaves(dirty), strict=True):
             np.testing.assert_array_equal(a, b)

@@ -4,7 +4,9 @@ import os
 import shutil
 import sys
 import tempfile
+import zlib
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # theirs wait by spinning, beside another worker
 
 import jax
+from jax._src import compilation_cache as stored
 from jax._src.interpreters import mlir
 from jax.experimental.compilation_cache import compilation_cache
 
@@ -33,6 +36,7 @@ if CACHE is not None:
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)
 
+stored.compress_executable = partial(zlib.compress, level=1)  # smallest takes as long as compiling a small program
 jax.config.update("jax_traceback_in_locations_limit", 0)  # of each operation, into programs that nobody reads
 # One for all: JAX makes, and keeps, one for each program, a quarter of a small one's time and more than a megabyte.
 mlir.make_ir_context = functools.cache(mlir.make_ir_context)

@@ -12,6 +12,7 @@ import warnings
 from dataclasses import dataclass
 from unittest import mock
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -48,6 +49,26 @@ def points(centres, samples=2) -> FederatedData:
 
 def quadratic(data: FederatedData, **settings) -> Quadratic:
     return Quadratic(data.shape, data.classes, **settings)
+
+
+def drawn(model, scale=1.0, seed=0):
+    """Parameters of the model's form, each array's as large as what it is multiplied with allows.
+
+    A model's own first ones are a program each, and mostly a larger one than that of its answers.
+    """
+    rng = np.random.default_rng(seed)
+
+    def numbers(leaf):
+        size = scale / max(1, leaf.size) ** 0.25
+        return (size * rng.standard_normal(leaf.shape)).astype(leaf.dtype)
+
+    return jax.tree.map(numbers, jax.eval_shape(model.init, jax.random.key(0)))
+
+
+@jax.jit
+def trained(method, task, message, client, data, key):
+    """What a client uploads and keeps: one program for all settings that are numbers."""
+    return method.train(task, message, client, data, key)
 
 
 class Instead:

@@ -217,7 +217,7 @@ def simulated(few):
     return simulate(METRICS_METHOD, few, cgpfl.MLR(few.shape, few.classes), **SETTINGS)
 
 
-METRICS_METHOD = cgpfl.FedAvg()
+METRICS_METHOD = cgpfl.FedAvg(batch_size=0)
 
 
 def test_records_are_what_the_models_answer(few, simulated):
@@ -254,7 +254,7 @@ def test_all_engines_agree(few, simulated, monkeypatch):
     streamed = Streamed(METRICS_METHOD, few, model, **SETTINGS)
     _, stream, _ = streamed.advance(streamed.start(), 0, 4)
     _, _, loop = simulate_loop(METRICS_METHOD, few, model, **SETTINGS)
-    other = cgpfl.FedAvg(rate=0.05)
+    other = cgpfl.FedAvg(rate=0.05, batch_size=0)
     runs = [Run(METRICS_METHOD, few, 0), Run(other, few, 1)]
     (_, together, _), _ = simulate_together(runs, model, **SETTINGS)
     for name in names:

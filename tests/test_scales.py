@@ -43,8 +43,11 @@ def test_it_is_printed_before_training(tmp_path):
     frame = pd.DataFrame({"who": np.arange(n) % 3, "big": [3e4, 5e4] * (n // 2), "small": [1e-3, 3e-3] * (n // 2)})
     frame.assign(label=np.arange(n) // 12).to_csv(tmp_path / "t.csv", index=False)
     own = ("--data", tmp_path / "t.csv", "--client", "who", "--rounds", 2, "--set", "data.standardise=false")
-    for i, command in enumerate((("run", "--method", "fedavg"), ("compare", "--methods", "local", "--seeds", 1))):
+    whole = ("--set", "fedavg.batch_size=0")
+    for i, command in enumerate(
+        (("run", "--method", "fedavg", *whole), ("compare", "--methods", "local", "--seeds", 1))
+    ):
         done = cgpfl(*command, *own, "--out", tmp_path / str(i))
         assert "note: inputs differ in scale: big is about" in done.stderr
-    quiet = cgpfl("run", "--method", "fedavg", *own, "--quiet", "--out", tmp_path / "quiet")
+    quiet = cgpfl("run", "--method", "fedavg", *whole, *own, "--quiet", "--out", tmp_path / "quiet")
     assert quiet.stderr == ""

@@ -14,7 +14,7 @@ from cgpfl.engine import simulate
 from cgpfl.errors import CgpflError
 from cgpfl.models import as_model
 from cgpfl.rounds.account import Steps
-from helpers import points, quadratic
+from helpers import points, quadratic, trained
 
 FOLDS = 3
 WARMUP = 2 * FOLDS  # each fold, and all but each
@@ -41,7 +41,7 @@ def quadratic_step(part=ALL, lam=2.0, theta=10.0, **settings):
     task = Task({"w": jnp.zeros(1)}, quadratic(points([[4.0]])), 1)
     message = Message({"w": jnp.ones(1)}, jnp.float32(lam), jnp.int32(part))
     private = Private({"w": jnp.full(1, theta)}, jnp.uint32(0))
-    upload, after = method.train(task, message, private, client_data([[4.0]] * 6), jax.random.key(0))
+    upload, after = trained(method, task, message, private, client_data([[4.0]] * 6), jax.random.key(0))
     return method, task, message, upload["w"], after
 
 
@@ -74,7 +74,7 @@ def test_minibatches_of_the_warm_up_are_drawn_anew(softmax):
 
     def upload(model, effort):
         sent = message._replace(model=model)
-        return auto(batch_size=1, effort=effort).train(task, sent, private, data, key)[0]
+        return trained(auto(batch_size=1, effort=effort), task, sent, private, data, key)[0]
 
     once, twice = upload(start, 1), upload(start, 2)
     again = upload(once, 1)
@@ -128,7 +128,7 @@ def test_softmax_regression_by_numpy(softmax):
         theta = [(v + 0.4 * 1.5 * w) / (1 + 0.4 * 1.5) for v, w in zip(moved, omega, strict=True)]
     private = Private(jax.tree.map(jnp.zeros_like, start), jnp.uint32(0))
     message = Message(start, jnp.float32(1.5), jnp.int32(ALL))
-    upload, after = method.train(task, message, private, client_data(x, y), jax.random.key(0))
+    upload, after = trained(method, task, message, private, client_data(x, y), jax.random.key(0))
     for name, a, b in zip(("weight", "bias"), copy, theta, strict=True):
         np.testing.assert_allclose(upload[name], a, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(after.model[name], b, rtol=1e-5, atol=1e-6)
@@ -139,10 +139,10 @@ def test_no_pull_is_local_training(softmax):
     task, start, x, y = softmax
     method, local = auto(personal_rate=0.2, batch_size=4), Local(rate=0.2, batch_size=4)
     data, key = client_data(x, y), jax.random.key(5)
-    _, alone = local.train(task, (), start, data, key)
+    _, alone = trained(local, task, (), start, data, key)
     for sent in (start, jax.tree.map(lambda v: v + 9, start)):
         message = Message(sent, jnp.float32(0), jnp.int32(ALL))
-        _, after = method.train(task, message, Private(start, jnp.uint32(0)), data, key)
+        _, after = trained(method, task, message, Private(start, jnp.uint32(0)), data, key)
         for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(after.model), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
@@ -151,9 +151,9 @@ def test_one_step_on_a_minibatch_is_fedavgs(softmax):
     """S = 1 after the warm-up: the upload of FedAvg, from the same draws."""
     task, start, x, y = softmax
     method, data, key = auto(rate=0.2, inner_steps=1, batch_size=4), client_data(x, y), jax.random.key(5)
-    theirs, _ = FedAvg(rate=0.2, batch_size=4).train(task, start, (), data, key)
+    theirs, _ = trained(FedAvg(rate=0.2, batch_size=4), task, start, (), data, key)
     message = Message(start, jnp.float32(1), jnp.int32(ALL))
-    ours, _ = method.train(task, message, Private(start, jnp.uint32(0)), data, key)
+    ours, _ = trained(method, task, message, Private(start, jnp.uint32(0)), data, key)
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
@@ -173,12 +173,13 @@ def test_the_warm_up_sees_its_part_alone(softmax, batch):
         spoilt[rows], names[rows] = x[rows], y[rows]
         message = Message(start, jnp.float32(1), jnp.int32(number))
         clean, dirty = (
-            method.train(task, message, Private(start, seed), data, key) for data in (whole, client_data(spoilt, names))
+            trained(method, task, message, Private(start, seed), data, key)
+            for data in (whole, client_data(spoilt, names))
         )
         for a, b in zip(jax.tree.leaves(clean), jax.tree.leaves(dirty), strict=True):
             np.testing.assert_array_equal(a, b)
     message = Message(start, jnp.float32(1), jnp.int32(ALL))  # afterwards all of them count
-    upload, _ = method.train(task, message, Private(start, seed), client_data(spoilt, names), key)
+    upload, _ = trained(method, task, message, Private(start, seed), client_data(spoilt, names), key)
     assert not np.allclose(upload["weight"], clean[0]["weight"], atol=1.0)
 
 

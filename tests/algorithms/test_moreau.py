@@ -10,20 +10,18 @@ import pytest
 from cgpfl.algorithms import Task, moreau
 from cgpfl.batch import Batch
 from cgpfl.models import CNN, DNN, MLR, base
+from helpers import drawn
 
-KEYS = jax.random.split(jax.random.key(0), 4)
+KEY = jax.random.key(0)
 SHAPE = (3, 4)
 
 
 def problem(model):
     """A task, ω, θ and a minibatch of six samples, one of which is padding."""
-    task = Task(initial=model.init(KEYS[0]), model=model, clients=1)
-    batch = Batch(
-        jax.random.normal(KEYS[1], (6, *SHAPE)),
-        jnp.array([0, 1, 2, 1, 0, 2]),
-        jnp.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.0]),
-    )
-    return task, model.init(KEYS[2]), model.init(KEYS[3]), batch
+    first, omega, theta = (drawn(model, seed=seed) for seed in range(3))
+    x = np.random.default_rng(3).standard_normal((6, *SHAPE), np.float32)
+    batch = Batch(x, np.array([0, 1, 2, 1, 0, 2], np.int32), np.array([1, 1, 1, 1, 1, 0], np.float32))
+    return Task(initial=first, model=model, clients=1), omega, theta, batch
 
 
 @pytest.mark.parametrize(
@@ -33,9 +31,9 @@ def problem(model):
 def test_both_ways_are_the_same_steps(model, steps, monkeypatch):
     task, omega, theta, batch = problem(model)
     monkeypatch.setattr(base, "shorter", lambda *sizes: True)
-    fast = model.proximal_steps(theta, omega, batch, 12.0, 0.05, steps)
+    fast = jax.jit(lambda *given: model.proximal_steps(*given, steps))(theta, omega, batch, 12.0, 0.05)
     monkeypatch.setattr(base, "shorter", lambda *sizes: False)
-    slow = task.proximal_steps(theta, omega, batch, 12.0, 0.05, steps)
+    slow = jax.jit(lambda *given: task.proximal_steps(*given, steps))(theta, omega, batch, 12.0, 0.05)
     assert jax.tree.structure(slow) == jax.tree.structure(fast)
     for a, b, old in zip(*map(jax.tree.leaves, (slow, fast, theta)), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
@@ -71,7 +69,7 @@ def test_it_is_used_where_it_pays_and_only_where_it_is_right():
 
     def used(model, steps=5, samples=20):
         part = Batch(batch.x[:1].repeat(samples, 0), batch.y[:1].repeat(samples), batch.weight[:1].repeat(samples))
-        params = model.init(KEYS[0])
+        params = drawn(model)
         shortcut = getattr(model, "proximal_steps", lambda *args: None)
         return shortcut(params, params, part, 1.0, 0.1, steps) is not None
 
@@ -95,6 +93,6 @@ def test_a_client_takes_the_same_steps_either_way(model, monkeypatch):
     found = []
     for choose in (base.shorter, lambda *sizes: False):
         monkeypatch.setattr(base, "shorter", choose)
-        found.append(method.moreau_rounds(task, omega, theta, data, KEYS[0], 0.3))
+        found.append(jax.jit(lambda *given: method.moreau_rounds(task, *given, 0.3))(omega, theta, data, KEY))
     for a, b in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)

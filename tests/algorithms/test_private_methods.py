@@ -61,9 +61,10 @@ def test_what_is_not_finite_leaves_as_nothing():
 def test_a_gradient_without_noise_is_the_mean_of_clipped_ones():
     task, data = noisy(task_of(), samples([[3.0, 4.0], [0.0, 0.5]]), 1.0, jnp.float32(0))
     batch = data.batch(KEY, 0)
-    found = task.grad({"w": jnp.zeros(2)}, batch)["w"]  # −x of each: (−0.6, −0.8) and (0, −0.5)
+    grad = jax.jit(lambda batch: [t.grad({"w": jnp.zeros(2)}, batch)["w"] for t in (task, task.own)])
+    found, own = grad(batch)  # −x of each: (−0.6, −0.8) and (0, −0.5)
     np.testing.assert_allclose(found, [-0.3, -0.65], rtol=1e-6)
-    np.testing.assert_allclose(task.own.grad({"w": jnp.zeros(2)}, batch)["w"], [-1.5, -2.25], rtol=1e-6)
+    np.testing.assert_allclose(own, [-1.5, -2.25], rtol=1e-6)
     assert type(task.own) is Task
     with pytest.raises(CgpflError, match="gradients of other functions than the loss"):
         task.gradient(lambda p: p["w"].sum(), {"w": jnp.zeros(2)})
@@ -72,34 +73,35 @@ def test_a_gradient_without_noise_is_the_mean_of_clipped_ones():
 def test_noise_is_a_multiple_of_the_clip_and_new_in_each_step():
     nothing = Batch(jnp.zeros((4, 1000)), jnp.zeros(4, jnp.int32), jnp.zeros(4), KEY, jnp.float32(4))
     task = NoisyTask(task_of().initial, quadratic(points(np.zeros((2, 1000)))), 2, clip=2.0, noise=3.0)
+    grad = jax.jit(lambda at, batch: task.grad({"w": at}, batch)["w"])
     zeros = {"w": jnp.zeros(1000)}
-    one = task.grad(zeros, nothing)["w"]
+    one = grad(zeros["w"], nothing)
     assert float(one.std()) == pytest.approx(3 * 2 / 4, rel=0.1)
     # θ moves by the sum of the noises: of two independent ones √2 times that of one, of two equal ones twice
-    two = task.proximal_steps(zeros, zeros, nothing, 0.0, 1.0, 2)["w"]
+    two = jax.jit(lambda at: task.proximal_steps(at, at, nothing, 0.0, 1.0, 2)["w"])(zeros)
     assert float(two.std()) == pytest.approx(np.sqrt(2) * 3 * 2 / 4, rel=0.1)
-    other = task.grad(zeros, nothing._replace(key=jax.random.key(8)))["w"]
+    other = grad(zeros["w"], nothing._replace(key=jax.random.key(8)))
     assert abs(float(np.corrcoef(one, other)[0, 1])) < 0.1
     # on the same minibatch, elsewhere: the loss of nothing is flat, so both gradients are noise alone, in a loop, too
     moved = {"w": jnp.full(1000, 1e-3)}
-    assert abs(float(np.corrcoef(one, task.grad(moved, nothing)["w"])[0, 1])) < 0.1
-    both = jax.vmap(lambda at: task.grad({"w": at}, nothing)["w"])(jnp.stack([zeros["w"], moved["w"]]))
+    assert abs(float(np.corrcoef(one, grad(moved["w"], nothing))[0, 1])) < 0.1
+    both = jax.jit(jax.vmap(grad, (0, None)))(np.stack([zeros["w"], moved["w"]]), nothing)
     assert abs(float(np.corrcoef(*both)[0, 1])) < 0.1
-    np.testing.assert_array_equal(task.grad(zeros, nothing)["w"], one)  # the same again tells nothing new
+    np.testing.assert_array_equal(grad(zeros["w"], nothing), one)  # the same again tells nothing new
 
 
 def test_minibatches_are_poisson_samples_whatever_the_padding():
     rows = np.arange(50.0)[:, None]
     keys = jax.random.split(KEY, 400)
     one = samples(rows, kind=PoissonData)
-    at, weight = jax.vmap(lambda k: one.poisson(k, 10))(keys)
+    at, weight = jax.jit(jax.vmap(lambda k: one.poisson(k, 10)))(keys)
     sizes = weight.sum(axis=1)
     assert float(sizes.mean()) == pytest.approx(10, abs=0.5)
     assert float(sizes.var()) == pytest.approx(50 * 0.2 * 0.8, rel=0.25)  # of a fixed size it would be 0
     seen = np.bincount(np.asarray(at).ravel(), np.asarray(weight).ravel(), 50) / 400
     np.testing.assert_allclose(seen, 0.2, atol=0.08)
     padded = samples(rows, 90, kind=PoissonData)
-    there, heavy = padded.poisson(keys[0], 10)
+    there, heavy = jax.jit(lambda k: padded.poisson(k, 10))(keys[0])
     chosen = set(np.asarray(at[0])[np.asarray(weight[0]) > 0].tolist())
     assert chosen == set(np.asarray(there)[np.asarray(heavy) > 0].tolist())
     assert float(one.poisson(KEY, 80)[1].sum()) == 50  # more than there are: all
@@ -111,7 +113,7 @@ def test_steps_are_as_long_on_a_fold_as_on_all():
     fold = data.fold(jnp.int32(0), 3, jnp.uint32(1))
     assert [float(data.batch(KEY, b).expected) for b in (0, 20, 40)] == [30, 20, 30]
     assert [float(fold.batch(KEY, b).expected) for b in (0, 5, 20)] == [10, 5, 10]
-    found = task.grad({"w": jnp.zeros(2)}, fold.batch(KEY, 20))["w"]
+    found = jax.jit(lambda batch: task.grad({"w": jnp.zeros(2)}, batch)["w"])(fold.batch(KEY, 20))
     np.testing.assert_allclose(found, [-0.4, -0.4], rtol=1e-6)
 
 
@@ -122,8 +124,12 @@ def test_noise_of_another_method_setting_or_bound_is_another():
     sample = SampleLevel(noises=(3.0,), steps=(Steps(4, 1, 1, 0),))
     one = FedAvg(local_rounds=1, batch_size=0)
 
+    @jax.jit
+    def train(method):
+        return method.train(task, task.initial, (), data, KEY)
+
     def sent(method, privacy, **rules):
-        upload, _ = Seamed(method, privacy=privacy, **rules).train(task, task.initial, (), data, KEY)
+        upload, _ = train(Seamed(method, privacy=privacy, **rules))
         return np.asarray(upload["w"]) / float(np.asarray(upload["w"]).std())
 
     def alike(a, b):

@@ -30,7 +30,7 @@ class Doubled(Wrapper):
 def test_a_wrapper_is_its_method_and_what_it_adds():
     data = points([[0.0], [8.0]])
     model = quadratic(data)
-    plain = FedAvg(rate=0.25, local_rounds=1)
+    plain = FedAvg(rate=0.25, local_rounds=1, batch_size=0)
     once, _, _ = simulate(plain, data, model, rounds=1)
     twice, _, _ = simulate(Doubled(plain), data, model, rounds=1)
     assert float(once.server["w"][0]) == pytest.approx(1.0)  # ¼ of the way to 0 and to 8
@@ -63,11 +63,11 @@ MODEL = quadratic(DATA)
 @pytest.mark.parametrize(
     "method",
     [
-        Seamed(FedAvg(local_rounds=2), outgoing=(Clip(norm=0.5), Noise(scale=0.1))),
+        Seamed(FedAvg(local_rounds=2, batch_size=0), outgoing=(Clip(norm=0.5), Noise(scale=0.1))),
         *(
             pytest.param(method, marks=pytest.mark.slow, id=f"{method.name}-{method.sampler.name}")
             for method in (
-                Seamed(FedAvg(local_rounds=2), sampler=RoundRobin(), outgoing=(Quantise(bits=4),)),
+                Seamed(FedAvg(local_rounds=2, batch_size=0), sampler=RoundRobin(), outgoing=(Quantise(bits=4),)),
                 Seamed(IFCA(contexts=2, local_rounds=2), outgoing=(Sparsify(percent=50),)),
                 Seamed(SCAFFOLD(local_rounds=2), sampler=ByLoss(), outgoing=(Clip(norm=1.0), Quantise(bits=8))),
             )
@@ -85,7 +85,7 @@ def test_rules_are_the_same_in_a_loop_over_clients(method):
 
 
 def test_clipping_by_hand():
-    method = Seamed(FedAvg(rate=0.5, local_rounds=1), outgoing=(Clip(norm=1.0),))
+    method = Seamed(FedAvg(rate=0.5, local_rounds=1, batch_size=0), outgoing=(Clip(norm=1.0),))
     state, _, _ = simulate(method, points([[0.0], [8.0]]), quadratic(points([[0.0], [8.0]])), rounds=1)
     assert float(state.server["w"][0]) == pytest.approx(0.5)  # updates 0 and 4; 4 is shortened to 1
 
@@ -106,7 +106,7 @@ def test_round_robin_asks_each_in_turn():
 
 
 def test_losses_are_told_by_those_who_answer():
-    method = Seamed(FedAvg(rate=0.5, local_rounds=1), sampler=ByLoss(candidates=3.0))
+    method = Seamed(FedAvg(rate=0.5, local_rounds=1, batch_size=0), sampler=ByLoss(candidates=3.0))
     state, _, _ = simulate(method, points([[0.0], [8.0]]), quadratic(points([[0.0], [8.0]])), rounds=1)
     np.testing.assert_allclose(state.server.losses, [0.0, 32.0])
 
@@ -122,7 +122,7 @@ def test_uploads_that_are_no_updates_are_refused_before_training():
 
 
 def test_a_method_that_sends_nothing_has_nothing_to_clip():
-    simulate(Seamed(Local(), outgoing=(Clip(), Quantise())), DATA, MODEL, rounds=1)
+    simulate(Seamed(Local(batch_size=0), outgoing=(Clip(), Quantise())), DATA, MODEL, rounds=1)
 
 
 def test_noise_differs_between_clients_and_rounds():

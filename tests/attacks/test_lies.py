@@ -90,7 +90,7 @@ MODEL = quadratic(DATA)
 
 
 def test_one_lie_in_a_round():
-    method = Seamed(FedAvg(rate=0.5, local_rounds=1), attack=SignFlip(number=1, factor=1.0))
+    method = Seamed(FedAvg(rate=0.5, local_rounds=1, batch_size=0), attack=SignFlip(number=1, factor=1.0))
     state, records, _ = simulate(method, DATA, MODEL, rounds=1)
     who = int(np.flatnonzero(state.server.liars)[0])
     updates = 0.5 * np.array([[0.0, 0.0], [8.0, 4.0], [2.0, 2.0], [6.0, 5.0]])
@@ -108,16 +108,16 @@ def same(a, b):
 @pytest.mark.parametrize(
     "method",
     [
-        Seamed(FedAvg(local_rounds=2), attack=Noisy(share=0.3), mean=Bucketing(inner=Median())),
+        Seamed(FedAvg(local_rounds=2, batch_size=0), attack=Noisy(share=0.3), mean=Bucketing(inner=Median())),
         pytest.param(
-            Seamed(FedAvg(local_rounds=2), attack=SignFlip(share=0.3, factor=1.0), mean=AutoMean()),
+            Seamed(FedAvg(local_rounds=2, batch_size=0), attack=SignFlip(share=0.3, factor=1.0), mean=AutoMean()),
             marks=pytest.mark.slow,
         ),
         pytest.param(
             Seamed(IFCA(contexts=2, local_rounds=2), attack=ALIE(share=0.3, z=1.0), mean=AutoMean()),
             marks=pytest.mark.slow,
         ),
-        pytest.param(Seamed(FedAvg(local_rounds=2), attack=LabelFlip(share=0.3)), marks=pytest.mark.slow),
+        pytest.param(Seamed(FedAvg(local_rounds=2, batch_size=0), attack=LabelFlip(share=0.3)), marks=pytest.mark.slow),
     ],
     ids=["noise", "remembered", "alie", "label-flip"],
 )
@@ -139,7 +139,9 @@ def test_the_same_lies_in_every_engine(method):
 def test_what_a_mean_remembers_is_in_the_servers_state():
     """It is saved with it, and a run that goes on from there ends with the same bits."""
     near = points([[4.0, 4.0], [8.0, 4.0], [5.0, 3.0], [6.0, 5.0], [7.0, 6.0]])
-    method = Seamed(FedAvg(rate=0.2, local_rounds=1), attack=SignFlip(number=1, factor=1.0), mean=AutoMean())
+    method = Seamed(
+        FedAvg(rate=0.2, local_rounds=1, batch_size=0), attack=SignFlip(number=1, factor=1.0), mean=AutoMean()
+    )
     simulation = Simulation(method, near, quadratic(near), rounds=6, eval_every=6)
     whole, _, _ = simulation.advance(simulation.start(), 0, 6)
     half, _, _ = simulation.advance(simulation.start(), 0, 3)
@@ -155,7 +157,9 @@ def test_what_a_mean_remembers_is_in_the_servers_state():
 def test_what_cannot_lie_is_refused_before_training():
     with pytest.raises(CgpflError, match="mocha: attack: its uploads are no updates"):
         check_start([Seamed(MOCHA(), attack=SignFlip())], DATA, MODEL)
-    simulate(Seamed(Local(), attack=SignFlip()), DATA, MODEL, rounds=1)  # sends nothing: nothing to lie about
+    simulate(
+        Seamed(Local(batch_size=0), attack=SignFlip()), DATA, MODEL, rounds=1
+    )  # sends nothing: nothing to lie about
 
 
 @pytest.mark.parametrize(
@@ -211,7 +215,7 @@ class Nothing(Lying):
 @pytest.mark.parametrize("mean", [Median(), Bucketing(size=1, inner=TrimmedMean(share=0.1))], ids=["median", "buckets"])
 def test_an_upload_that_is_not_finite_counts_as_none(mean):
     """Not as one that has not moved: the others' mean is that of a round without it."""
-    method = Seamed(FedAvg(rate=0.5, local_rounds=1), attack=Nothing(number=1), mean=mean)
+    method = Seamed(FedAvg(rate=0.5, local_rounds=1, batch_size=0), attack=Nothing(number=1), mean=mean)
     near = [[4.0, 4.0], [8.0, 4.0], [5.0, 2.0], [6.0, 5.0]]  # nobody is far enough to be shortened
     state, _, _ = simulate(method, points(near), MODEL, rounds=1)
     honest = 0.5 * np.array(near)[~np.asarray(state.server.liars)]

@@ -170,7 +170,9 @@ def test_alone_is_not_what_differs_and_has_much_in_common():
 
 def test_nobody_heard_is_one_context_and_no_trust():
     x, _, _ = made((40,), 0)
-    fit = program(jnp.asarray(x, jnp.float32), jnp.zeros(40, bool), jax.random.key(0), jnp.arange(40), MOST)
+    fit = program(
+        jnp.asarray(x, jnp.float32), jnp.zeros(40, bool), jax.random.key(0), jnp.arange(40), MOST, noised=False
+    )
     assert (int(fit.k), bool(fit.alone)) == (1, False)
     assert not fit.trust.any()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(fit))
@@ -269,7 +271,9 @@ def test_who_was_not_heard_enough_joins_the_nearest():
     heard = np.ones(40, bool)
     heard[[0, 15, 29]] = heard[30:] = False
     x = np.concatenate([x, np.zeros((FOLDS, 10, P))], axis=1)
-    fit = program(jnp.asarray(x, jnp.float32), jnp.asarray(heard), jax.random.key(0), jnp.arange(40), MOST)
+    fit = program(
+        jnp.asarray(x, jnp.float32), jnp.asarray(heard), jax.random.key(0), jnp.arange(40), MOST, noised=False
+    )
     assert int(fit.k) == 3
     assert adjusted_rand_score(truth, fit.labels[:30]) == 1.0
     assert not np.asarray(fit.trust)[~heard].any()
@@ -487,8 +491,9 @@ def choice(means, wobble, others=(1.0,) * 5, personal=0.0, real=(True,) * 4):
     """Errors of K = 1..4 and N with these means; clients' differ by ± ``wobble`` in turn, the same in each fold."""
     signs = np.array([1, -1, 1, -1])
     errors = np.asarray(means)[None, :, None] + np.asarray(wobble)[None, :, None] * signs
-    tiled = jnp.asarray(np.tile(errors, (3, 1, 1)), jnp.float32)
-    return chosen(tiled, jnp.asarray(others), jnp.full(5, personal), jnp.ones(4), jnp.asarray(real))
+    tiled = np.tile(errors, (3, 1, 1))
+    parts = (tiled, others, np.full(5, personal), np.ones(4))
+    return choosing(*(np.asarray(v, np.float32) for v in parts), np.asarray(real, bool))
 
 
 def test_the_smallest_that_none_beats():

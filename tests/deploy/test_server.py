@@ -22,7 +22,7 @@ from cgpfl.errors import CgpflError, LostError
 from cgpfl.report.page import write_report
 from helpers import cgpfl
 
-METHODS = [{"name": "fedavg"}, {"name": "cgpfl", "contexts": 2, "warmup": 1}]
+METHODS = [{"name": "fedavg"}, {"name": "cgpfl", "contexts": 2, "warmup": 1, "batch_size": 0}]
 
 
 @pytest.fixture(scope="module")

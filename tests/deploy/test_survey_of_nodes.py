@@ -59,7 +59,7 @@ def make(app, *more, frames=None, label="outcome"):
 @pytest.fixture(scope="module")
 def app(tmp_path_factory):
     return make(tmp_path_factory.mktemp("tables") / "app", "--method", "fedavg", "--method", "cgpfl-heur",
-                "--set", "cgpfl-heur.warmup=1")  # fmt: skip
+                "--set", "cgpfl-heur.warmup=1", "--set", "cgpfl-heur.batch_size=0")  # fmt: skip
 
 
 def federation(app, states, behave=None):

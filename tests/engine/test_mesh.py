@@ -75,7 +75,7 @@ def test_some_clients_of_a_round_on_several_devices(digits, mlr):
 
 
 def test_each_device_has_its_own_clients_alone(digits, mlr):
-    simulation = Simulation(get_method("pfedme"), digits, mlr, devices=3, **RUN)
+    simulation = Simulation(get_method("pfedme", {"batch_size": 0}), digits, mlr, devices=3, **RUN)
     for state in (simulation.start(), simulation.advance(simulation.start(), 0, 2)[0]):
         leaf = jax.tree.leaves(state.clients)[0]
         assert leaf.shape[0] == 9
@@ -85,7 +85,7 @@ def test_each_device_has_its_own_clients_alone(digits, mlr):
 
 def test_a_round_is_one_message(digits, mlr):
     """Of k-means' many small steps none waits for another device: what they need is gathered before, all at once."""
-    simulation = Simulation(get_method("cgpfl", {"contexts": 2}), digits, mlr, devices=3, **RUN)
+    simulation = Simulation(get_method("cgpfl", {"contexts": 2, "batch_size": 0}), digits, mlr, devices=3, **RUN)
     parts = (simulation.method, simulation.task, simulation.arrays, simulation.keys, simulation.start())
     schedule = tuple(np.int32(v) for v in (0, 1, 9, 9))
     text = advance.lower(*parts, schedule, simulation.dropout, simulation.static).compile().as_text()
@@ -117,13 +117,13 @@ def test_leaves_of_any_kind_are_gathered():
 
 
 def test_a_state_is_saved_without_copies_and_placed_again(digits, mlr):
-    simulation = Simulation(get_method("pfedme"), digits, mlr, devices=3, **RUN)
+    simulation = Simulation(get_method("pfedme", {"batch_size": 0}), digits, mlr, devices=3, **RUN)
     state, _, _ = simulation.advance(simulation.start(), 0, 2)
     whole = simulation.whole(state)
     assert jax.tree.leaves(whole.clients)[0].shape[0] == 8
     assert jax.tree.map(lambda a, b: a.shape == b.shape, whole, simulation.shapes())
     again, _, _ = simulation.advance(simulation.placed(whole), 2, 5)
-    straight, _ = through(Simulation(get_method("pfedme"), digits, mlr, **RUN))
+    straight, _ = through(Simulation(get_method("pfedme", {"batch_size": 0}), digits, mlr, **RUN))
     same(simulation.whole(again), straight)
 
 

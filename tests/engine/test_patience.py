@@ -32,7 +32,7 @@ def digits():
 
 
 def test_a_run_stops_and_is_finished(digits, tmp_path):
-    method = cgpfl.FedAvg(rate=0.5)
+    method = cgpfl.FedAvg(rate=0.5, batch_size=0)
     result = cgpfl.run(method, digits, out=tmp_path / "run", **SETTINGS)
     (end,) = waited(result.records, 3)
     assert result.rounds == result.records.rounds[-1] == 2 * end < 40

@@ -33,8 +33,13 @@ DATA = federation()
 MODEL = as_model("mlr", DATA.shape, 3)
 
 
+def named(method):
+    """Steps on all samples: what is evaluated is tried here, not what is drawn."""
+    return get_method(method, {"batch_size": 0})
+
+
 def records(method, **more):
-    return simulate(get_method(method), DATA, MODEL, **WHAT, **more)[1]
+    return simulate(named(method), DATA, MODEL, **WHAT, **more)[1]
 
 
 def same(found, wanted, names=None, tolerance=1e-5):
@@ -52,7 +57,7 @@ def test_ragged_is_what_would_mostly_wait():
 @pytest.mark.parametrize("method", ["fedavg", "fedavg-ft"])  # one model for all; one for each
 def test_every_record_is_what_the_loop_over_clients_finds(method):
     found = records(method)
-    wanted = simulate_loop(get_method(method), DATA, MODEL, **WHAT)[-1]
+    wanted = simulate_loop(named(method), DATA, MODEL, **WHAT)[-1]
     assert {"correct", "train_loss", "validation_correct", "shared_loss", "macro-f1"} <= set(found)
     same(found, wanted, [name for name in found if name in wanted])
     np.testing.assert_array_equal(found["correct"], wanted["correct"])
@@ -62,7 +67,7 @@ def test_every_record_is_what_the_loop_over_clients_finds(method):
 def test_a_record_is_bit_for_bit_what_it_is_with_gaps(method):
     found = []
     for ragged in (True, False):
-        engine = Simulation(get_method(method), DATA, MODEL, **WHAT)
+        engine = Simulation(named(method), DATA, MODEL, **WHAT)
         assert engine.static.ragged
         engine.static = engine.static._replace(ragged=ragged)
         found.append(engine.advance(engine.start(), 0, 2)[1])
@@ -72,12 +77,12 @@ def test_a_record_is_bit_for_bit_what_it_is_with_gaps(method):
 def test_blocks_streams_and_runs_together_agree():
     wanted = records("fedavg-ft")
     same(records("fedavg-ft", clients_per_block=3), wanted)  # the last block is smaller
-    streamed = Streamed(get_method("fedavg-ft"), DATA, MODEL, **WHAT)
+    streamed = Streamed(named("fedavg-ft"), DATA, MODEL, **WHAT)
     same(streamed.advance(streamed.start(), 0, 2)[1], wanted, [n for n in wanted if n != "answers"])
     other = federation(SIZES[::-1], seed=1)
-    runs = [Run(get_method("fedavg-ft"), data, seed) for seed, data in ((0, DATA), (5, other))]
+    runs = [Run(named("fedavg-ft"), data, seed) for seed, data in ((0, DATA), (5, other))]
     for own, data, seed in zip(simulate_together(runs, MODEL, **WHAT), (DATA, other), (0, 5), strict=True):
-        alone = simulate(get_method("fedavg-ft"), data, MODEL, **WHAT, seed=seed)[1]
+        alone = simulate(named("fedavg-ft"), data, MODEL, **WHAT, seed=seed)[1]
         same(own[1], alone)
 
 

@@ -96,7 +96,7 @@ def test_same_seed_same_bits_other_seed_other(digits, mlr):
 
 
 def test_only_participants_change(digits, mlr):
-    simulation = Simulation(Local(), digits, mlr, rounds=1, participation=0.5, seed=3)
+    simulation = Simulation(Local(batch_size=0), digits, mlr, rounds=1, participation=0.5, seed=3)
     before = np.asarray(simulation.start().clients["weight"])
     state, records, _ = simulation.advance(simulation.start(), 0, 1)
     moved = [not np.array_equal(b, a) for b, a in zip(before, np.asarray(state.clients["weight"]), strict=True)]
@@ -114,7 +114,7 @@ def test_cohorts_are_fair(digits):
 
 
 def test_dropout_is_its_rate(digits, mlr):
-    _, records, _ = simulate(Local(local_rounds=1, batch_size=1), digits, mlr, rounds=200, eval_every=200, dropout=0.4)
+    _, records, _ = simulate(Local(local_rounds=1, batch_size=0), digits, mlr, rounds=200, eval_every=200, dropout=0.4)
     assert abs(int(records["answers"][-1]) / 1600 - 0.6) < 0.05
 
 
@@ -124,7 +124,7 @@ def test_evaluation_is_what_numpy_says():
     clients = [(rng.standard_normal((n, 5)).astype(np.float32), rng.integers(3, size=n)) for n in (9, 700, 1400)]
     data = FederatedData.from_clients(clients, test=0.5, validation=0.2, classes=3)
     model = as_model("mlr", (5,), 3)
-    state, records, _ = simulate(FedAvg(), data, model, rounds=2)
+    state, records, _ = simulate(FedAvg(batch_size=0), data, model, rounds=2)
     w, b = np.asarray(state.server["weight"], float).T, np.asarray(state.server["bias"], float)
     for i in range(3):
         for name, key in (("test", "correct"), ("validation", "validation_correct")):
@@ -225,8 +225,9 @@ def test_true_contexts_are_never_an_input(digits, mlr):
 
 def test_more_records_than_the_buffer_holds():
     data = make_data("digits", "iid", clients=4)
-    simulation = Simulation(Local(), data, as_model("mlr", data.shape, 10), rounds=150)
+    method = Local(batch_size=0)
+    simulation = Simulation(method, data, as_model("mlr", data.shape, 10), rounds=150)
     assert simulation.static.capacity < 150
-    _, records, due = simulate(Local(), data, as_model("mlr", data.shape, 10), rounds=150)
+    _, records, due = simulate(method, data, as_model("mlr", data.shape, 10), rounds=150)
     assert due == list(range(1, 151))
     assert len(records["correct"]) == 150

@@ -142,7 +142,7 @@ def test_traffic_is_the_same(digits, mlr):
 )
 def test_a_streamed_run_resumes(digits, tmp_path, store, name):
     settings = Settings(rounds=12, eval_every=4, participation=0.5, store=store)
-    changes = {"warmup": 0} if name == "cgpfl" else {}
+    changes = {"warmup": 0} if name == "cgpfl" else {"batch_size": 0}
     method, model = checked(get_method(name, changes), digits, settings), as_model("mlr", (8, 8), 10)
     whole = run_method(method, digits, model, Settings(rounds=12, eval_every=4, participation=0.5), label="a")
     folder = MethodFolder(tmp_path / "methods" / "a")
@@ -161,7 +161,7 @@ def test_a_streamed_run_resumes(digits, tmp_path, store, name):
 
 def test_personal_states_that_are_lost_are_missed(digits, tmp_path):
     settings = Settings(rounds=12, participation=0.5, store="host")
-    method, model = checked(get_method("pfedme"), digits, settings), as_model("mlr", (8, 8), 10)
+    method, model = checked(get_method("pfedme", {"batch_size": 0}), digits, settings), as_model("mlr", (8, 8), 10)
     folder = MethodFolder(tmp_path / "methods" / "a")
     with pytest.raises(KeyboardInterrupt):
         run_method(method, digits, model, settings, label="a", folder=folder, stop=lambda: True)
@@ -211,7 +211,7 @@ def test_every_method_can_be_streamed(name):
 def test_auto_goes_on_where_the_states_are(digits, tmp_path, monkeypatch):
     """A run that was streamed because memory was short goes on so where it is not."""
     settings = Settings(rounds=12, participation=0.5)
-    method, model = checked(get_method("pfedme"), digits, settings), as_model("mlr", (8, 8), 10)
+    method, model = checked(get_method("pfedme", {"batch_size": 0}), digits, settings), as_model("mlr", (8, 8), 10)
     folder = MethodFolder(tmp_path / "methods" / "a")
     monkeypatch.setattr(placement, "memory", lambda: 40_000)
     with pytest.raises(KeyboardInterrupt):

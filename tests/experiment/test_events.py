@@ -18,7 +18,9 @@ from cgpfl.experiment.run import Interrupted
 def told(digits, tmp_path_factory):
     folder = tmp_path_factory.mktemp("events") / "run"
     events = []
-    result = cgpfl.run(cgpfl.CGPFL(contexts=2, warmup=1), digits, rounds=4, out=folder, callbacks=[events.append])
+    result = cgpfl.run(
+        cgpfl.CGPFL(contexts=2, warmup=1, batch_size=0), digits, rounds=4, out=folder, callbacks=[events.append]
+    )
     return result, events, folder
 
 

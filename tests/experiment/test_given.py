@@ -68,7 +68,7 @@ def test_a_federation_knows_how_it_was_made():
 
 def test_objects_and_arrays_go_on_from_the_command_line(own, tmp_path):
     """Stopped in Python, resumed from the folder: the numbers of a run never stopped; then published and reloaded."""
-    method, model = cgpfl.Ditto(prox=0.3), Net(wide=4)
+    method, model = cgpfl.Ditto(prox=0.3, batch_size=0), Net(wide=4)
     whole = cgpfl.run(method, own, model, **RUN)
     with pytest.raises(KeyboardInterrupt):
         cgpfl.run(method, own, model, out=tmp_path / "run", on_progress=stop_after(1), **RUN)

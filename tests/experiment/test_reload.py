@@ -23,7 +23,11 @@ def made(tmp_path_factory):
     values = {
         "rounds": 3,
         "data": {"source": str(folder / "mine.npz"), "split": "iid", "clients": 4},
-        "method": [{"name": "local"}, {"name": "fedavg"}, {"name": "fedavg", "label": "wild", "rate": 1e30}],
+        "method": [
+            {"name": "local", "batch_size": 0},
+            {"name": "fedavg"},
+            {"name": "fedavg", "label": "wild", "rate": 1e30},
+        ],
     }
     return run_experiment(from_dict(values, "test"), folder / "run"), folder / "mine.npz"
 

@@ -20,7 +20,7 @@ from helpers import points, quadratic
 
 @pytest.fixture(scope="module")
 def result(digits):
-    return cgpfl.run(cgpfl.CGPFL(contexts="auto"), digits, model="mlr", rounds=20, eval_every=3, seed=0)
+    return cgpfl.run(cgpfl.CGPFL(contexts="auto", batch_size=0), digits, model="mlr", rounds=20, eval_every=3, seed=0)
 
 
 def test_scores_by_hand():

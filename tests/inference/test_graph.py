@@ -1,6 +1,5 @@
 """ONNX graphs against JAX, and against numbers worked out by hand."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,14 +12,15 @@ from cgpfl.experiment.result import PersonalModel
 from cgpfl.inference import graph, nodes
 from cgpfl.models import CNN, DNN, GRU, MLR, ResNet, Transformer, as_model
 from cgpfl.objectives import Regression
+from helpers import drawn
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 
-def written(model, path, seed=0, scale=1 / 6, shift=-0.8):
+def written(model, path, seed=0, scale=1 / 6, shift=-0.8, large=2.0):
     """A random model and its graph on disk; parameters are large, so that every one matters."""
-    params = jax.tree.map(lambda v: 2 * np.asarray(v), jax.jit(model.init)(jax.random.key(seed)))
+    params = drawn(model, large, seed)
     made = PersonalModel(params, model, Form(model.shape, model.classes, scale, shift))
     path.write_bytes(graph.onnx_bytes(made))
     return made
@@ -106,7 +106,7 @@ def test_raw_samples_in_by_hand(tmp_path):
 
 
 def test_a_graph_that_is_off_is_refused(tmp_path):
-    made = written(MLR((4,), 3), tmp_path / "m.onnx")
+    made = written(MLR((4,), 3), tmp_path / "m.onnx", large=0.5)
     x = np.ones((5, 4), np.float32)
     other = PersonalModel({**made.params, "bias": made.params["bias"] + 1e-3}, made.model, made.form)
     with pytest.raises(CgpflError, match=r"logits are 1.0e-03 from the model's on 5 samples, allowed are 1.*e-05"):

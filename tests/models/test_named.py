@@ -13,18 +13,13 @@ from cgpfl.errors import CgpflError
 from cgpfl.models import GRU, ResNet, Transformer, as_model
 from cgpfl.models import layers as ours
 from cgpfl.objectives import NextToken
+from helpers import drawn
 
 RNG = np.random.default_rng(0)
 
 
 def normal(*shape):
     return RNG.normal(size=shape).astype(np.float32)
-
-
-def moved(model, far):
-    """First parameters, and as far from them: biases that are not zero."""
-    first = jax.jit(model.init)(jax.random.key(0))
-    return jax.tree.map(lambda v: np.asarray(v) + np.float32(far) * normal(*v.shape), first)
 
 
 def count(model):
@@ -62,7 +57,7 @@ def test_resnet18_has_its_size():
 
 def test_resnet_halves_its_images_and_adds():
     model = ResNet((9, 8), 3, blocks=(1, 2), width=4, groups=2)
-    params = jax.jit(model.init)(jax.random.key(0))
+    params = drawn(model)
     assert [model._blocks(), sorted(params)] == [
         [(4, 1), (8, 2), (8, 1)],
         ["input", "layer1", "layer2", "layer3", "output"],
@@ -83,7 +78,7 @@ def sigmoid(x):
 
 def test_gru_by_hand():
     model = GRU((5,), 3, vocabulary=7, hidden=4, embedding=2, per_step=True)
-    params = moved(model, 0.1)
+    params = drawn(model)
     p = jax.tree.map(lambda v: np.asarray(v, np.float64), params)
     ids, h, answers = [3, 0, 6, 6, 1], np.zeros(4), []
     for i in ids:
@@ -100,7 +95,7 @@ def test_gru_by_hand():
 
 def test_transformer_by_hand():
     model = Transformer((4,), 3, vocabulary=5, width=6, heads=2, layers=1, per_step=True)
-    params = moved(model, 0.3)
+    params = drawn(model)
     p = jax.tree.map(lambda v: np.asarray(v, np.float64), params)
     ids = [4, 0, 2, 2]
 
@@ -132,9 +127,10 @@ def test_transformer_by_hand():
 
 @pytest.mark.parametrize("name", ["gru", "transformer"])
 def test_series_of_values(name):
-    one = as_model(name, (6,), 2)
-    several = as_model(name, (6, 1), 2)
-    params, x = jax.jit(one.init)(jax.random.key(0)), normal(3, 6)
+    small = {"width": 8, "heads": 2, "layers": 1} if name == "transformer" else {}
+    one = as_model(name, (6,), 2, **small)
+    several = as_model(name, (6, 1), 2, **small)
+    params, x = drawn(one), normal(3, 6)
     np.testing.assert_array_equal(jax.jit(one.apply)(params, x), jax.jit(several.apply)(params, x[..., None]))
     assert as_model(name, (6, 4), 2, objective=NextToken(), per_step=True, vocabulary=0, l2=0.1).per_step
 
@@ -179,7 +175,7 @@ def test_bad_settings_say_so(name, shape, settings, message):
 )
 def test_what_is_computed_again_is_the_same_in_less_memory(model):
     """The loss to the bit, gradients but for the order of sums; each block's inside is not kept."""
-    params = moved(model, 0.1)
+    params = drawn(model)
     x = normal(64, *model.shape)
     batch = Batch(x, np.arange(64) % 3, np.ones(64, np.float32), jax.random.key(1) if model.stochastic else None)
     again = dataclasses.replace(model, recompute=True)

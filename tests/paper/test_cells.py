@@ -17,10 +17,10 @@ from cgpfl.paper.settings import Setting
 
 RECIPE = DataConfig(split="cyclic", clients=6, spread=0.3)
 SETTING = Setting("tiny", RECIPE, "mlr", rounds=4, lr=0.05, adapt_rate=0.1, evaluations=2)
-WORK = {"local_rounds": 2, "inner_steps": 2, "personal_rate": 0.05, "global_rate": 0.3}
+WORK = {"batch_size": 0, "local_rounds": 2, "inner_steps": 2, "personal_rate": 0.05, "global_rate": 0.3}
 STIFF = Cell(SETTING, "stiff", get_method("pfedme", {**WORK, "prox": 12.0}))
 LOOSE = Cell(SETTING, "loose", get_method("pfedme", {**WORK, "prox": 1.0}))
-ALONE = Cell(SETTING, "alone", get_method("local", {"rate": 0.05, "local_rounds": 3}))
+ALONE = Cell(SETTING, "alone", get_method("local", {"batch_size": 0, "rate": 0.05, "local_rounds": 3}))
 SEEDS = [0, 1]
 
 

@@ -10,9 +10,9 @@ from cgpfl.experiment.config import from_dict
 
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory):
-    """A small real run: 8 clients, 2 hidden contexts, four methods, 8 rounds."""
+    """A small real run: 8 clients, 2 hidden contexts, four methods, 8 rounds of steps on all samples (no draws)."""
     folder = tmp_path_factory.mktemp("runs") / "small"
-    methods = [{"name": name, **({"contexts": 2} if name == "cgpfl" else {})} for name in METHODS]
+    methods = [{"name": m, "batch_size": 0, **({"contexts": 2} if m == "cgpfl" else {})} for m in METHODS]
     data = {"clients": 8, "contexts": 2}
     run_experiment(from_dict({"rounds": 8, "data": data, "method": methods}, "test"), folder)
     return folder

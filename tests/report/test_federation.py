@@ -29,6 +29,7 @@ def test_every_client_has_its_bar():
     assert [t.get_text() for t in at.texts] == ["35", "1,000"]
 
 
+@pytest.mark.pictures
 @pytest.mark.parametrize("shape", [(1, 2), (40, 10), (200, 10), (5, 100)])
 def test_png(tmp_path, shape):
     counts = np.random.default_rng(0).integers(0, 50, shape)
@@ -41,6 +42,7 @@ def test_png(tmp_path, shape):
     assert pixels.std() > 5
 
 
+@pytest.mark.pictures
 def test_svg_is_the_same_file_each_time(tmp_path):
     files = [draw_federation(COUNTS, "two clients", tmp_path / f"{i}.svg", ["one", "two", "three"]) for i in range(2)]
     assert files[0].read_bytes() == files[1].read_bytes()

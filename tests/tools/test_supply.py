@@ -1,5 +1,7 @@
 """Hashes, licences and the bill of materials; no package index is asked."""
 
+from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 
 import licences
@@ -108,13 +110,15 @@ def test_the_bill_of_materials():
 
 def test_nothing_is_needed_that_is_not_pinned():
     """What is installed by hashes takes nothing beside them: pip would refuse."""
+
+    @cache
+    def due(name):
+        needs = [Requirement(text) for text in distribution(name).requires or []]
+        return [r for r in needs if r.marker is None or r.marker.evaluate({"extra": ""})]
+
     pinned = {requirements.normal(n) for n, _, _ in requirements.pinned(requirements.FILES[0].read_text())}
     for file in requirements.FILES[:2]:
         pinned |= {requirements.normal(n) for n, _, _ in requirements.pinned(file.read_text())}
         for name in sorted(pinned):
-            try:
-                needs = [Requirement(text) for text in distribution(name).requires or []]
-            except PackageNotFoundError:
-                continue
-            due = [r for r in needs if r.marker is None or r.marker.evaluate({"extra": ""})]
-            assert not [str(r) for r in due if requirements.normal(r.name) not in pinned], name
+            with suppress(PackageNotFoundError):
+                assert not [str(r) for r in due(name) if requirements.normal(r.name) not in pinned], name

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from cgpfl.report import pictures
 from cgpfl.report.figures import COLOURS
-from cgpfl.report.pictures import blank, write_picture
 
 MOST_CLIENTS, MOST_CLASSES = 60, 26
 """Up to so many, numbers are written out; more are drawn as a picture with a scale."""
@@ -32,7 +32,7 @@ def draw_federation(
     sizes = counts.sum(axis=1)
     wide = 0.46 * min(classes, MOST_CLASSES)
     tall = 0.175 * min(clients, MOST_CLIENTS)
-    picture = blank((max(wide, 1.4) + 3.0, max(tall, 0.7) + 1.3))
+    picture = pictures.blank((max(wide, 1.4) + 3.0, max(tall, 0.7) + 1.3))
     cells, bars = picture.subplots(1, 2, sharey=True, width_ratios=(max(wide, 1.4), 2.2))
     image = class_map(cells, counts, names)
     if client_names and _written_out(counts):
@@ -44,7 +44,7 @@ def draw_federation(
     size_bars(bars, sizes)
     facts = f"{clients} clients, {sizes.sum():,} samples; a client has {sizes.min():,} to {sizes.max():,}"
     picture.suptitle(f"{title}\n{facts}, on average {sizes.mean():,.0f}", fontsize=10)
-    return write_picture(picture, path)
+    return pictures.write_picture(picture, path)
 
 
 def _written_out(counts: np.ndarray) -> bool:

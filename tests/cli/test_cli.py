@@ -418,6 +418,15 @@ def test_the_shell_completes_commands_and_words():
     assert complete("cgpfl run --track w") == ["wandb"]
 
 
+def test_help_is_as_wide_as_the_terminal():
+    """No sentence breaks off where a line of the source ends."""
+    said = cgpfl("battery", "--help", COLUMNS="80").stdout
+    assert "with a small mean and a small worst regret can be switched" in " ".join(said.split())
+    lines = [line.rstrip() for line in said.split("\n")]
+    at = next(i for i, line in enumerate(lines) if "A method with" in line)
+    assert len(lines[at + 1]) > 60
+
+
 def test_help_is_there_without_heavy_imports():
     code = "import sys, cgpfl.cli\nsys.argv = ['cgpfl', '--help']\n"
     code += "try:\n    cgpfl.cli.main()\nexcept SystemExit:\n    pass\n"

@@ -17,11 +17,13 @@ from cgpfl.errors import CgpflError, short
 # isort: off
 # In the order of the help.
 from cgpfl.cli import runs, liars, advise, report, inference, privacy, look, new, paper, battery, deploy, hosts
-from cgpfl.cli.app import app
+from cgpfl.cli.app import app, write_helps
 # isort: on
 
 __all__ = ["advise", "app", "battery", "deploy", "hosts", "inference", "liars", "look", "main", "new", "paper"]
 __all__ += ["privacy", "report", "runs"]
+
+write_helps(app)
 
 OBJECTS = 100_000
 """So many new ones until Python looks for garbage: imports and tracing make many, of which few are garbage."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -50,6 +51,16 @@ def root(
     ] = False,
 ) -> None:
     """Personalized federated learning with contextualized generalization."""
+
+
+def write_helps(commands: typer.Typer) -> None:
+    """Give every command its docstring as help, a paragraph a line: how wide the terminal is, is not known there."""
+    for command in commands.registered_commands:
+        text = inspect.cleandoc(getattr(command.callback, "__doc__", None) or "")
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            write_helps(group.typer_instance)
 
 
 def one_of(*words: str) -> Callable[[str], list[str]]:

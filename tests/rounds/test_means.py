@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -29,7 +31,7 @@ def test_by_samples_and_equally():
 
 
 def test_nobody_answered():
-    nobody = COHORT._replace(weights=jnp.zeros(4, int))
+    nobody = dataclasses.replace(COHORT, weights=jnp.zeros(4, int))
     np.testing.assert_array_equal(nobody.mean(UPLOADS, NOTHING)["w"], NOTHING["w"])
 
 
@@ -47,7 +49,7 @@ def test_a_rule_with_a_mean_has_group_means():
 
 
 def test_a_users_own_mean():
-    cohort = COHORT._replace(rule=Median())
+    cohort = dataclasses.replace(COHORT, rule=Median())
     np.testing.assert_array_equal(cohort.mean(UPLOADS, NOTHING)["w"], [3.0, 0.0])
     two = cohort.group_means(UPLOADS, jnp.array([0, 0, 0, 1]), {"w": jnp.zeros((2, 2))})
     np.testing.assert_array_equal(two["w"], [[3.0, 0.0], [0.0, 0.0]])

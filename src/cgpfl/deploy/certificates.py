@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cgpfl.errors import CgpflError
+from cgpfl.files import write
 
 YEARS = 5
 """That a certificate lasts."""
@@ -167,11 +168,7 @@ def _pem_key(key: Any) -> bytes:
 
 def _secret(path: Path, content: bytes) -> Path:
     """Written last of a pair: a key that is there has its other half."""
-    part = path.with_name(path.name + ".part")
-    part.touch(mode=0o600)  # before there is anything to read
-    part.chmod(0o600)
-    part.write_bytes(content)
-    part.replace(path)
+    write(path, content, mode=0o600)
     return path
 
 

@@ -439,4 +439,4 @@ def test_help_is_there_without_heavy_imports():
 
 def test_the_version_by_script_and_by_module():
     said = subprocess.run([sys.executable, "-m", "cgpfl", "--version"], capture_output=True, text=True, check=True)
-    assert said.stdout == cgpfl("--version").stdout == f"cgpfl {__version__}\n"
+    assert said.stdout == cgpfl("--version").stdout == cgpfl("version").stdout == f"cgpfl {__version__}\n"

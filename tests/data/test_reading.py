@@ -204,15 +204,51 @@ def test_other_libraries_sets():
     )
     assert pairs.digest == items.digest == named.digest
     assert pairs.names == items.names == ("a", "b")
-    called = Columnar(img=list(x), label=y)
-    called.features = {"label": SimpleNamespace(names=["cat", "dog"])}
-    assert FederatedData.from_clients([called]).labels == ("cat", "dog")
     with pytest.raises(CgpflError, match="label 'label': the data set has columns img, kind"):
         FederatedData.from_clients([Columnar(img=list(x), kind=y)])
     with pytest.raises(CgpflError, match="column 'word': holds no numbers"):
         FederatedData.from_clients([Columnar(word=["a"] * 8, label=y)])
     with pytest.raises(CgpflError, match=r"must be pairs \(sample, label\)"):
         FederatedData.from_clients([Set([1, 2, 3])])
+
+
+def classes_of(names, *y):
+    """A data set as Hugging Face's, whose classes have names."""
+    rng = np.random.default_rng(0)
+    made = Columnar(img=list(rng.normal(size=(len(y), 3))), label=list(y))
+    made.features = {"label": SimpleNamespace(names=list(names))}
+    return made
+
+
+def test_names_of_classes_are_labels_in_their_order():
+    def labels(*clients, **more):
+        data = FederatedData.from_clients(list(clients), **more)
+        return data.labels, sorted({label for i in range(data.clients) for label in data.client(i)[1]})
+
+    assert labels(classes_of(["dog", "cat"], *[0, 1] * 4)) == (("dog", "cat"), ["cat", "dog"])
+    numbers = [str(i) for i in range(11)]
+    ten = classes_of(numbers, *[0, 2, 10, 1] * 3)
+    assert labels(ten, ten) == (("0", "1", "2", "10"), ["0", "1", "10", "2"])  # those that there are
+    assert labels(ten, classes=11)[0] == tuple(numbers)
+    words = (np.ones((4, 3), np.float32), np.array(["emu", "ant", "cat", "dog"]))
+    assert labels(classes_of(["dog", "cat"], *[0, 1] * 4), words)[0] == ("dog", "cat", "ant", "emu")
+    other = classes_of(["cat", "dog"], 1, 1, 1, 0)  # one's 1 is the other's 0
+    assert labels(other, test=[classes_of(["dog", "cat"], 0, 0)]) == (("cat", "dog"), ["cat", "dog"])
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        (classes_of("abc", 0, 1, 3), r"client 1: label 3 at sample 2 has no name; labels must be 0..2 \(a, b, c\)"),
+        (classes_of("abc", 0, -1, 2), r"client 1: label -1 at sample 1 is none, remove such .* be 0..2 \(a, b, c\)"),
+        (classes_of("abc"), "client 1: the data set is empty"),
+        ((np.ones((3, 3)), np.arange(3)), "must be words, or numbers, .*; some are names of classes, a, b, c"),
+    ],
+)
+def test_what_is_wrong_with_named_classes_is_one_line(others, message):
+    with pytest.raises(CgpflError, match=message) as error:
+        FederatedData.from_clients([classes_of("abc", *[0, 1, 2] * 3), others])
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

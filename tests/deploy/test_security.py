@@ -27,6 +27,15 @@ def test_keys_are_secret_and_never_replaced(tmp_path):
     assert all((keys / name).read_bytes() == content for name, content in before.items())
 
 
+def test_a_key_is_not_written_through_a_link(tmp_path):
+    keys, elsewhere = tmp_path / "keys", tmp_path / "elsewhere"
+    keys.mkdir()
+    (keys / "ca.key.part").symlink_to(elsewhere)
+    write_keys(keys, "localhost", 0)
+    assert not elsewhere.exists()
+    assert not (keys / "ca.key").is_symlink()
+
+
 def test_a_certificate_of_another_host_is_said(tmp_path):
     write_keys(tmp_path, "localhost", 0)
     with pytest.raises(CgpflError, match=r"is of localhost, 127\.0\.0\.1, not of fl\.example\.org; remove"):

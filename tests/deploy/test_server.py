@@ -199,3 +199,20 @@ def test_what_cannot_be_deployed_is_said_before_it_begins(app, tmp_path, change,
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_a_trial_that_is_refused_leaves_no_folder(tmp_path, monkeypatch):
+    """The corrected command is not told to go on with it; the folder of one that begins is its user's alone."""
+    from cgpfl.deploy import layout
+
+    out, line = tmp_path / "runs" / "trial", ["deploy", "up", "--nodes", "2", "--rounds", "1"]
+    for flags, message in ((["--dropout", "0.3"], "is for simulations"), (["--set", "deploy.minimum=9"], "only 2 cl")):
+        assert message in cgpfl(*line, *flags, "--out", out, code=2).stderr
+        assert not out.parent.exists()
+
+    def stop(folder, *_):
+        raise CgpflError(f"{folder.name} is there")
+
+    monkeypatch.setattr(layout, "prepare_trial_data", stop)
+    assert "app is there" in cgpfl(*line, "--out", out, code=2).stderr
+    assert stat.S_IMODE(out.stat().st_mode) == 0o700

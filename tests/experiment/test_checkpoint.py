@@ -3,11 +3,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cgpfl.algorithms import FedAvg
+from cgpfl.engine.settings import Settings
 from cgpfl.engine.store import Store
 from cgpfl.errors import CgpflError
-from cgpfl.experiment.checkpoint import MethodFolder, arrays_tree
+from cgpfl.experiment.checkpoint import MethodFolder, arrays_tree, check_same
+from cgpfl.experiment.compared import check_made_with
 from cgpfl.experiment.records import Records
+from cgpfl.experiment.run import fingerprint
 from cgpfl.files import load_arrays, save_arrays
+from cgpfl.models import as_model
 from cgpfl.tree import named
 
 
@@ -215,3 +220,18 @@ def test_killed_after_the_state_before_was_kept(tmp_path):
     assert not list(tmp_path.glob(".*"))
     assert MethodFolder(tmp_path).facts()["round"] == 10
     assert load_arrays(tmp_path / "before.safetensors")[1]["round"] == 8
+
+
+def test_runs_of_models_before_they_could_recompute_are_the_same_runs(tmp_path):
+    """Checkpoints and comparisons of resnet and transformer that say nothing of it."""
+    for name, shape in (("resnet", (8, 8)), ("transformer", (6, 2))):
+        now, again = (
+            fingerprint(FedAvg(), as_model(name, shape, 3, recompute=recompute), Settings())
+            for recompute in (False, True)
+        )
+        before = {key: value for key, value in now.items() if key != "model.recompute"}
+        for check in (check_same, check_made_with):
+            check(tmp_path, before, now)
+            check(tmp_path, now, before)
+            with pytest.raises(CgpflError, match=r"was run with model.recompute = False, now True"):
+                check(tmp_path, before, again)

@@ -44,9 +44,11 @@ def written(model, path, seed=0, scale=1 / 6, shift=-0.8, large=2.0):
         pytest.param(
             ResNet((8, 8, 2), 4, blocks=(1, 1), width=32), marks=pytest.mark.slow
         ),  # wide: a convolution is a sum of products
+        ResNet((9, 8), 4, blocks=(2,), width=8, groups=4, recompute=True),
         GRU((5,), 4, vocabulary=17, hidden=6, embedding=3),
         pytest.param(GRU((5, 2), 4, hidden=6, embedding=3), marks=pytest.mark.slow),
         Transformer((5,), 4, vocabulary=17, width=8, heads=2, layers=1, dropout=0.5),
+        Transformer((5,), 4, vocabulary=17, width=8, heads=2, layers=2, recompute=True),
         Transformer((5,), 4, vocabulary=600, width=8, heads=2, layers=1),  # a large table
         pytest.param(Transformer((5, 2), 4, width=8, heads=2, layers=1), marks=pytest.mark.slow),
     ],

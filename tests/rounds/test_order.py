@@ -3,10 +3,11 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cgpfl.rounds import order
+from cgpfl.rounds import order, robust
 
 SHARE = 0.2
 
@@ -14,8 +15,10 @@ SHARE = 0.2
 @functools.partial(jax.jit, static_argnames=("network",))
 def both(x, labels, members, share, *, network):
     """Medians and trimmed means ``[K, d]``."""
-    medians = order.medians(x, labels, members, network=network)
-    return medians, order.trimmed_means(x, labels, members, share, network=network)
+    if not network:
+        return order.searched_medians(x, labels, members), order.searched_trimmed(x, labels, members, share)
+    medians = [order.sorted_medians(x, own) for own in members]
+    return jnp.concatenate(medians), jnp.concatenate([order.sorted_trimmed(x, own, share) for own in members])
 
 
 def plain(values, weights, share=SHARE):
@@ -82,9 +85,33 @@ def test_comparators_sort(count):
 
 def test_so_many_comparators():
     assert [len(order.comparators(n)) for n in (1, 2, 4, 8, 10, 16, 40, 64)] == [0, 1, 5, 19, 32, 63, 305, 543]
-    assert order.by_network(40, 8) == (jax.default_backend() == "cpu")
-    assert not order.by_network(40, 9)
-    assert not order.by_network(order.FEW + 1, 1)
+
+
+def test_when_there_is_a_network():
+    cpu = jax.default_backend() == "cpu"
+    assert [order.by_network(*of) for of in [(2, 1), (15, 2), (16, 2), (40, 40), (order.FEW + 1, 1)]] == [
+        cpu,
+        False,
+        cpu,
+        cpu,
+        False,
+    ]
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="networks are for CPUs")
+@pytest.mark.parametrize("rule", [robust.Median(), robust.TrimmedMean()], ids=lambda rule: rule.name)
+def test_groups_have_one_kernel(rule):
+    """XLA would compute what kernels of several groups share again, a hundred times as much in all."""
+
+    def minima(groups):
+        stacked, fallback = np.zeros((24, 10000), np.float32), np.zeros((groups, 10000), np.float32)
+        labels = np.arange(24) % groups
+        compiled = jax.jit(rule.group_means).lower(stacked, labels, np.ones(24, np.float32), fallback).compile()
+        return compiled.as_text().count(" minimum(")
+
+    alone = minima(1)
+    assert len(order.comparators(24)) <= alone < 400
+    assert minima(4) <= 1.2 * alone
 
 
 @pytest.mark.parametrize("count", [1, 2, 9, 40])
@@ -103,9 +130,20 @@ def test_pairs_compared_are_values_sorted(count):
     assert jax.jit(order.median_of)(values, np.zeros(count, np.float32)) == 0
 
 
+def test_what_is_no_number_is_above_all_others():
+    """Of few values and of many."""
+    for count in (10, order.FEW + 2):
+        values = np.arange(count, dtype=np.float32)
+        values[count // 2 :] = np.nan
+        weights = np.ones(count, np.float32)
+        assert jax.jit(order.median_of)(values, weights) == np.inf
+        weights[0] = 2.0
+        assert jax.jit(order.median_of)(values, weights) == count // 2 - 1
+
+
 def test_leaves_together_and_each_by_itself(monkeypatch):
     """Of any model, in pieces or not: the same numbers."""
-    from cgpfl.rounds import Median, TrimmedMean, robust
+    from cgpfl.rounds import Median, TrimmedMean
 
     rng = np.random.default_rng(2)
     stacked = {"a": rng.normal(size=(9, 5, 3)), "b": rng.normal(size=(9, 1)), "c": rng.normal(size=9)}

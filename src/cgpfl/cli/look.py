@@ -156,4 +156,4 @@ def version() -> None:
     """Print the version."""
     from cgpfl import __version__
 
-    typer.echo(__version__)
+    typer.echo(f"cgpfl {__version__}")

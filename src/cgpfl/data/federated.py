@@ -365,10 +365,11 @@ class FederatedData:
         """From one pair (x, y) a client, in a list, or in a dict by the clients' names.
 
         ``test`` is a share to hold out, or one test pair a client. A client may be a ``torch`` data set, a Hugging Face
-        ``Dataset`` or a partition of Flower Datasets, too (``label``: its column of labels).
+        ``Dataset`` or a partition of Flower Datasets, too (``label``: its column of labels; where its classes have
+        names, they are the labels, in their order).
         ``public`` is a pair (x, y) that everybody has, for the methods that need one (FedMD, DAPPER).
         """
-        from cgpfl.data.foreign import pair_of
+        from cgpfl.data.foreign import class_names, pair_of
 
         label = more.pop("label", "label")
         if isinstance(clients, dict):
@@ -382,13 +383,16 @@ class FederatedData:
         names = more.get("names", ())
         if isinstance(clients, str) or not isinstance(clients, Sequence):
             raise CgpflError(f"clients: {type(clients).__name__} is no list; give one pair (x, y) a client")
-        pairs = [
-            pair(*pair_of(c, label), f"client {n}") for n, c in zip(names or range(len(clients)), clients, strict=True)
-        ]
+
+        def read(thing: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
+            return pair(*pair_of(thing, label, where), where)
+
+        pairs = [read(c, f"client {n}") for n, c in zip(names or range(len(clients)), clients, strict=True)]
         if not pairs:
             raise CgpflError("clients: the list is empty; give one pair (x, y) a client")
         own = isinstance(test, int | float)
-        held = [] if own else [pair(*pair_of(c, label), f"client {i}, test") for i, c in enumerate(test)]
+        held = [] if own else [read(c, f"client {i}, test") for i, c in enumerate(test)]
+        called = dict.fromkeys(name for c in (*clients, *(() if own else test)) for name in class_names(c, label))
         everybody = [] if public is None else [pair(*public, "public")]
         both = [name for name in ("validation", "seed") if name in more]
         if not own and both:
@@ -400,11 +404,16 @@ class FederatedData:
         if len(shapes) > 1:
             raise CgpflError(f"clients: samples have different shapes: {', '.join(map(str, sorted(shapes)))}")
         if len({(p[1].shape[1:], p[1].dtype.kind in "US") for p in blocks}) > 1:
+            words = f"; some are names of classes, {naming.listed(tuple(called))}" if called else ""
             raise CgpflError(
-                "clients: labels are of different kinds or shapes; must be words, or numbers, of one shape"
+                f"clients: labels are of different kinds or shapes; must be words, or numbers, of one shape{words}"
             )
         x = np.concatenate([p[0] for p in blocks])
         y = np.concatenate([p[1] for p in blocks])
+        if called and y.dtype.kind == "U" and more.get("classes") in (None, len(called)) and not more.get("labels"):
+            found = set(y.ravel().tolist())
+            wanted = called if "classes" in more else [name for name in called if name in found]
+            more["labels"] = [*wanted, *sorted(found - set(called))]
         ends = np.cumsum([len(p[1]) for p in blocks])
         parts = [np.arange(end - len(p[1]), end, dtype=np.int32) for end, p in zip(ends, blocks, strict=True)]
         more |= {"context": known_contexts(context), "public": parts.pop() if everybody else None}

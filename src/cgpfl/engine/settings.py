@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +23,25 @@ SEAMS = ("sampler", "outgoing", "mean", "attack")
 NAMES = tuple(dict.fromkeys(name for names in LOSSES.values() for name in names))
 PRIVACY: dict[str, Any] = {"epsilon": math.inf, "delta": 1e-5, "privacy": "client", "clip": 1.0, "trusted": "nobody"}
 """Settings of privacy, as they are where nothing is said."""
-UNSAID: dict[str, Any] = {"patience": 0, "precision": "default", "metrics": list(DEFAULT)} | PRIVACY
-"""Settings that a fingerprint leaves out at these values: runs made before there was a choice stay the same."""
+UNSAID: dict[str, Any] = {
+    "patience": 0,
+    "precision": "default",
+    "metrics": list(DEFAULT),
+    "model.recompute": False,
+} | PRIVACY
+"""What a fingerprint means where it does not say: runs made before there was a choice stay the same.
+
+:meth:`Settings.engine` leaves its settings out at these values.
+"""
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """What a fingerprint that was read says otherwise than one of now: name, value then, value now."""
+    now = json.loads(json.dumps(now))  # as it is written
+    for name in now | before:
+        was, is_ = (of.get(name, UNSAID.get(name)) for of in (before, now))
+        if was != is_:
+            yield name, was, is_
 
 
 @dataclass(frozen=True)

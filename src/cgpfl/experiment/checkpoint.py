@@ -10,7 +10,6 @@ is killed at any moment resumes from its newest state; where that is damaged, fr
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from cgpfl.engine.processes import is_first
-from cgpfl.engine.settings import UNSAID
+from cgpfl.engine.settings import differences
 from cgpfl.engine.store import Store
 from cgpfl.errors import CgpflError, DamagedError
 from cgpfl.experiment.records import Records
@@ -54,11 +53,8 @@ def arrays_tree(arrays: dict[str, np.ndarray], like: Any, where: Path) -> Any:
 
 def check_same(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     """A checkpoint must be of the run that its folder describes (see :func:`cgpfl.experiment.run.fingerprint`)."""
-    now = json.loads(json.dumps(now))  # as it is written
-    for name in now | before:
-        was, is_ = (of.get(name, UNSAID.get(name)) for of in (before, now))
-        if was != is_:
-            raise CgpflError(f"checkpoint {path}: was run with {name} = {was!r}, now {is_!r}; start a new run")
+    for name, was, is_ in differences(before, now):
+        raise CgpflError(f"checkpoint {path}: was run with {name} = {was!r}, now {is_!r}; start a new run")
 
 
 class MethodFolder:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cgpfl.engine.settings import differences
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.folder import finite
 from cgpfl.experiment.records import Cost, Records, pull
@@ -66,13 +67,10 @@ def save(file: Path, runs: Runs, made_with: dict[str, Any]) -> None:
 
 def check_made_with(file: Path, was: dict[str, Any], wanted: dict[str, Any]) -> None:
     """An error where a file was made with other settings or data than are wanted."""
-    now = json.loads(json.dumps(wanted))
-    for name in now | was:
-        if was.get(name) != now.get(name):
-            raise CgpflError(
-                f"comparison {file}: was run with {name} = {was.get(name)!r}, now {now.get(name)!r}; "
-                "delete this file to run the method anew"
-            )
+    for name, then, now in differences(was, wanted):
+        raise CgpflError(
+            f"comparison {file}: was run with {name} = {then!r}, now {now!r}; delete this file to run the method anew"
+        )
 
 
 def load(file: Path, made_with: dict[str, Any], samples: list[np.ndarray]) -> Runs:

@@ -6,7 +6,10 @@ times slower.
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Callable
+from functools import reduce
+from itertools import groupby, product
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +24,23 @@ LARGEST_TABLE = 512
 Sides = tuple[tuple[int, int], tuple[int, int]]
 """Rows added above and below, columns added left and right."""
 NONE: Sides = ((0, 0), (0, 0))
+
+
+def in_turn(one: Callable[[Any, Array], Array], layers: list[Any], x: Array, *, recompute: bool) -> Array:
+    """``one(layer, x)`` for one layer after the other; with ``recompute`` the way back computes their insides again.
+
+    Then neighbours of equal shapes, which leave that of ``x`` as it is, are a loop: outside of one, XLA computes the
+    insides on a CPU before they are needed, and nothing is saved.
+    """
+    again = jax.checkpoint(one) if recompute else one
+    for _, alike in groupby(layers, lambda layer: jax.tree.map(jnp.shape, layer)):
+        same = list(alike)
+        if recompute and len(same) > 1:
+            stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *same)
+            x, _ = jax.lax.scan(lambda x, layer: (again(layer, x), None), x, stacked)
+        else:
+            x = reduce(lambda x, layer: again(layer, x), same, x)
+    return x
 
 
 def dropout(x: Array, rate: float, key: Array | None) -> Array:

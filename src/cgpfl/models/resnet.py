@@ -10,7 +10,7 @@ from jax import Array
 
 from cgpfl.errors import CgpflError
 from cgpfl.models.base import Model, Params, affine, dense
-from cgpfl.models.layers import convolve, group_norm, norm
+from cgpfl.models.layers import convolve, group_norm, in_turn, norm
 
 SAME = ((1, 1), (1, 1))
 
@@ -31,7 +31,9 @@ class ResNet(Model):
     groups: int = 8
     """Of channels that are normalised together."""
     recompute: bool = False
-    """Whether the way back computes a block's inside again instead of keeping it: less memory, a forward pass more."""
+    """Whether the way back computes a block's inside again instead of keeping it: a forward pass more, for less memory
+    where a stage has several equal blocks.
+    """
 
     def __post_init__(self) -> None:
         """Images only."""
@@ -52,7 +54,7 @@ class ResNet(Model):
             one, two, three = jax.random.split(jax.random.fold_in(key, number), 3)
             block = {"conv1": _kernel(one, 3, channels, wide), "norm1": norm(wide)}
             block |= {"conv2": _kernel(two, 3, wide, wide), "norm2": norm(wide)}
-            if stride != 1 or channels != wide:
+            if stride != 1:
                 block |= {"skip": _kernel(three, 1, channels, wide), "skip_norm": norm(wide)}
             params[f"layer{number}"] = block
             channels = wide
@@ -63,9 +65,8 @@ class ResNet(Model):
         first = params["input"]
         h = convolve(x[..., None] if x.ndim == 3 else x, first["conv"]["weight"], padding=SAME)
         h = jax.nn.relu(group_norm(first["norm"], h, self.groups))
-        block = jax.checkpoint(self._block, static_argnums=2) if self.recompute else self._block
-        for number, (_, stride) in enumerate(self._blocks(), 1):
-            h = block(params[f"layer{number}"], h, stride)
+        layers = [params[f"layer{number}"] for number in range(1, sum(self.blocks) + 1)]
+        h = in_turn(self._block, layers, h, recompute=self.recompute)
         return affine(params["output"], h.mean(axis=(1, 2)))
 
     def _blocks(self) -> list[tuple[int, int]]:
@@ -76,8 +77,8 @@ class ResNet(Model):
             for place in range(count)
         ]
 
-    def _block(self, layer: Params, x: Array, stride: int) -> Array:
-        steps = (stride, stride)
+    def _block(self, layer: Params, x: Array) -> Array:
+        steps = (2, 2) if "skip" in layer else (1, 1)  # a stage's first one has both, more channels and fewer pixels
         h = convolve(x, layer["conv1"]["weight"], steps, SAME)
         h = jax.nn.relu(group_norm(layer["norm1"], h, self.groups))
         h = group_norm(layer["norm2"], convolve(h, layer["conv2"]["weight"], padding=SAME), self.groups)

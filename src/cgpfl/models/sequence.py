@@ -10,7 +10,7 @@ from jax import Array
 
 from cgpfl.errors import CgpflError
 from cgpfl.models.base import Model, Params, affine, dense
-from cgpfl.models.layers import attention, dropout, embed, gru, layer_norm, norm
+from cgpfl.models.layers import attention, dropout, embed, gru, in_turn, layer_norm, norm
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,9 @@ class Transformer(Sequence):
     dropout: float = 0.0
     """Share of the features that a training step leaves out after the embedding and each part."""
     recompute: bool = False
-    """Whether the way back computes a layer's inside again instead of keeping it: less memory, a forward pass more."""
+    """Whether the way back computes a layer's inside again instead of keeping it: less memory where there are several
+    layers, a forward pass more.
+    """
 
     def __post_init__(self) -> None:
         """Heads divide the features."""
@@ -125,18 +127,18 @@ class Transformer(Sequence):
     def apply(self, params: Params, x: Array, key: Array | None = None) -> Array:
         """Logits ``[B, classes]``, or ``[B, T, classes]`` with ``per_step``; with a key some features are left out."""
 
-        def dropped(h: Array, place: int) -> Array:
+        def dropped(h: Array, place: int | Array) -> Array:
             return dropout(h, self.dropout, None if key is None else jax.random.fold_in(key, place))
 
-        def one(layer: Params, h: Array, number: int) -> Array:
+        def one(numbered: tuple[int | Array, Params], h: Array) -> Array:
+            number, layer = numbered
             h = h + dropped(self._attended(layer, layer_norm(layer["norm1"], h)), 2 * number - 1)
             wide = jax.nn.gelu(affine(layer["hidden"], layer_norm(layer["norm2"], h)), approximate=False)
             return h + dropped(affine(layer["back"], wide), 2 * number)
 
-        through = jax.checkpoint(one, static_argnums=2) if self.recompute else one
         h = dropped(self._features(params["embedding"], x) + params["embedding"]["places"], 0)
-        for number in range(1, self.layers + 1):
-            h = through(params[f"layer{number}"], h, number)
+        layers = [(number, params[f"layer{number}"]) for number in range(1, self.layers + 1)]
+        h = in_turn(one, layers, h, recompute=self.recompute)
         h = layer_norm(params["norm"], h)
         return affine(params["output"], h if self.per_step else h.mean(axis=1))
 

@@ -46,11 +46,12 @@ def _below(members: Array, mask: Array) -> Array:
 
 
 def by_network(count: int, groups: int) -> bool:
-    """Whether a network sorts so many clients' numbers: it does so for each group anew, a search for all at once.
+    """Whether a network sorts so many clients' numbers, for each group anew; else a search does for all at once.
 
-    On a CPU: elsewhere nobody has measured what a kernel of so many steps takes.
+    On a CPU: elsewhere nobody has measured what a kernel of so many steps takes. Kernels of groups of few clients are
+    not vectorised.
     """
-    return jax.default_backend() == "cpu" and count <= FEW and groups * len(comparators(count)) <= 64 * count
+    return jax.default_backend() == "cpu" and (groups == 1 or count >= 16) and count <= FEW
 
 
 @cache
@@ -71,15 +72,15 @@ def comparators(count: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
-def _sorted(flat: Array, members: Array) -> tuple[list[Array], list[Array]]:
-    """Each group's numbers ``[K, d]`` from the smallest on, and their weights; those of weight 0 are among them.
+def _sorted(flat: Array, weight: Array) -> tuple[list[Array], list[Array]]:
+    """Numbers ``[C, d]`` from the smallest on, and their weights; those of weight 0 are among them.
 
-    These are lists of arrays of which nothing but the last result is written anywhere: XLA makes one kernel of them.
+    These are lists of rows ``[1, d]`` of which nothing but the last result is written anywhere: XLA makes one kernel of
+    them. Of arrays ``[d]``, or ``[K, d]`` of groups, it makes many, which compute the same again.
     """
-    shape = (members.shape[0], flat.shape[1])
-    values = [jnp.broadcast_to(flat[i], shape) for i in range(flat.shape[0])]
-    weights = [jnp.broadcast_to(members[:, i, None], shape) for i in range(flat.shape[0])]
-    for i, j in comparators(flat.shape[0]):
+    values = jnp.split(flat, len(weight))
+    weights = [jnp.broadcast_to(own, values[0].shape) for own in weight]
+    for i, j in comparators(len(values)):
         a, b, u, v = values[i], values[j], weights[i], weights[j]
         keep = lax.le(a, b)
         values[i], values[j] = lax.min(a, b), lax.max(a, b)
@@ -101,58 +102,49 @@ def _search(flat: Array, labels: Array, members: Array, needed: Array) -> Array:
     return lax.fori_loop(0, 32, halve, (low, high))[1]
 
 
-def medians(x: Array, labels: Array, members: Array, *, network: bool) -> Array:
-    """Of each group and number, the mean of the lower and the upper median.
+def sorted_medians(x: Array, weight: Array) -> Array:
+    """Of each number, the mean of the lower and the upper median, by a network.
 
-    ``x [C, d]``, ``labels [C]``, ``members [K, C]`` weights → ``[K, d]``. The lower median is the smallest value up to
-    which there is half of the weight; if there is no more than half, the upper one is the member's next to it.
+    ``x [C, d]``, ``weight [C]`` → ``[1, d]``. The lower median is the smallest value up to which there is half of
+    the weight; if there is no more than half, the upper one is the value next to it.
     """
-    flat = _ordered(x)
-    lower, upper = _sorted_medians(flat, members) if network else _searched_medians(flat, labels, members)
-    return 0.5 * (_numbers(lower) + _numbers(upper))
-
-
-def _sorted_medians(flat: Array, members: Array) -> tuple[Array, Array]:
-    """The lower and the upper median ``[K, d]``, by a network."""
-    total = members.sum(axis=1)[:, None]
+    total = weight.sum()
     needed, enough = (jnp.where(total > 0, half * total, jnp.inf) for half in (0.5 - SLACK, 0.5 + SLACK))
-    values, weights = _sorted(flat, members)
-    upto = list(accumulate(weights))
-    ranked = list(zip(values, weights, upto, strict=True))
+    values, weights = _sorted(_ordered(x), weight)
+    ranked = list(zip(values, weights, accumulate(weights), strict=True))
     lower = reduce(lax.min, [jnp.where(u >= needed, v, LARGEST) for v, _, u in ranked])
     upper = [jnp.where((w > 0) & ((u >= enough) | (v > lower)), v, LARGEST) for v, w, u in ranked]
-    return lower, reduce(lax.min, upper)
+    return 0.5 * (_numbers(lower) + _numbers(reduce(lax.min, upper)))
 
 
-def _searched_medians(flat: Array, labels: Array, members: Array) -> tuple[Array, Array]:
-    """The same by a search."""
-    total = members.sum(axis=1)
+def searched_medians(x: Array, labels: Array, members: Array) -> Array:
+    """The same of each group, by a search: ``x [C, d]``, ``labels [C]``, ``members [K, C]`` weights → ``[K, d]``."""
+    flat, total = _ordered(x), members.sum(axis=1)
     lower = _search(flat, labels, members, (0.5 - SLACK) * total)
     enough = _below(members, flat <= lower[labels]) >= ((0.5 + SLACK) * total)[:, None]
 
     def next_to(own: Array, value: Array) -> Array:
         return jnp.where((own > 0)[:, None] & (flat > value), flat, LARGEST).min(axis=0)
 
-    return lower, jnp.where(enough, lower, jax.vmap(next_to)(members, lower))
+    upper = jnp.where(enough, lower, jax.vmap(next_to)(members, lower))
+    return 0.5 * (_numbers(lower) + _numbers(upper))
 
 
-def trimmed_means(x: Array, labels: Array, members: Array, share: Array | float, *, network: bool) -> Array:
-    """Of each group and number, the mean without ``share`` of the weight at either end; shapes as above."""
-    return _sorted_trimmed(x, members, share) if network else _searched_trimmed(x, labels, members, share)
+def sorted_trimmed(x: Array, weight: Array, share: Array | float) -> Array:
+    """Of each number, the mean without ``share`` of the weight at either end, by a network; shapes as above.
 
-
-def _sorted_trimmed(flat: Array, members: Array, share: Array | float) -> Array:
-    """Trimmed means ``[K, d]`` by a network: each value counts by how much of its weight is between the two cuts."""
-    total = members.sum(axis=1)[:, None]
+    Each value counts by how much of its weight is between the two cuts.
+    """
+    total = weight.sum()
     slack, cut = SLACK * total, share * total
     above = jnp.where(total > 0, cut + slack, jnp.inf)
-    values, weights = _sorted(_ordered(flat), members)
+    values, weights = _sorted(_ordered(x), weight)
     upto = jnp.zeros_like(weights[0])
     whole, first, last = upto, jnp.full_like(values[0], LARGEST), jnp.full_like(values[0], LARGEST)
     below, within = jnp.zeros(upto.shape, bool), jnp.ones(upto.shape, bool)
-    for value, weight in zip(values, weights, strict=True):
+    for value, own in zip(values, weights, strict=True):
         start = jnp.where(below, upto, cut)  # the first one above the cut has what is left of it, and of those before
-        upto = upto + weight
+        upto = upto + own
         below, ends = upto >= above, upto >= total - cut - slack
         counts = jnp.where(ends, total - cut, upto) - start
         whole = whole + jnp.where(below & within, counts * _numbers(value), 0.0)
@@ -163,14 +155,13 @@ def _sorted_trimmed(flat: Array, members: Array, share: Array | float) -> Array:
     return jnp.where(first < last, mean, _numbers(first))
 
 
-def _searched_trimmed(flat: Array, labels: Array, members: Array, share: Array | float) -> Array:
-    """The same by two searches."""
+def searched_trimmed(x: Array, labels: Array, members: Array, share: Array | float) -> Array:
+    """The same of each group, by two searches."""
     total = members.sum(axis=1)
     slack, cut = SLACK * total, share * total
-    ordered = _ordered(flat)
+    ordered, flat = _ordered(x), x.astype(jnp.float32)
     ends = [_search(ordered, labels, members, mass) for mass in (cut + slack, total - cut - slack)]
     first, last = (_numbers(end) for end in ends)
-    flat = flat.astype(jnp.float32)
     inside = (flat > first[labels]) & (flat < last[labels])
     whole = jnp.matmul(members, jnp.where(inside, flat, 0.0), precision=lax.Precision.HIGHEST)
     # What is left of the weight at the two ends: they may be cut through.
@@ -181,8 +172,11 @@ def _searched_trimmed(flat: Array, labels: Array, members: Array, share: Array |
 
 
 def median_of(values: Array, weights: Array) -> Array:
-    """The weighted median of ``values [C]``: the mean of the lower and the upper one. 0 where nobody has a weight."""
-    total = weights.sum()
+    """The weighted median of ``values [C]``: the mean of the lower and the upper one. 0 where nobody has a weight.
+
+    What is not a number is above all numbers: +∞.
+    """
+    values, total = jnp.where(jnp.isnan(values), jnp.inf, values), weights.sum()
     lower, upper = (_compared if values.shape[0] <= FEW else _ranked)(values, weights, total)
     return jnp.where(total > 0, 0.5 * (lower + upper), 0.0)
 

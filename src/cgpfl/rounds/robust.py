@@ -31,7 +31,15 @@ from jax import Array
 
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.rounds.means import MEANS, Mean
-from cgpfl.rounds.order import by_network, capped, median_of, medians, trimmed_means
+from cgpfl.rounds.order import (
+    by_network,
+    capped,
+    median_of,
+    searched_medians,
+    searched_trimmed,
+    sorted_medians,
+    sorted_trimmed,
+)
 from cgpfl.tree import Tree, gram, mix, norms, size, take, where
 
 FARTHEST = 1e18
@@ -84,12 +92,19 @@ def members_of(labels: Array, weights: Array, fallback: Tree) -> Array:
     return (jax.nn.one_hot(labels, jax.tree.leaves(fallback)[0].shape[0]) * weights[:, None]).T
 
 
-def each_number(rule: Callable[..., Array], updates: Tree, labels: Array, members: Array, *settings: Any) -> Tree:
-    """A rule for single numbers, of ``[C, d]`` → ``[K, d]``, for the leaves ``[C, ...]`` of updates → ``[K, ...]``.
+def each_number(
+    network: Callable[..., Array],
+    search: Callable[..., Array],
+    updates: Tree,
+    labels: Array,
+    members: Array,
+    *settings: Any,
+) -> Tree:
+    """A rule for single numbers, of the leaves ``[C, ...]`` of updates → ``[K, ...]``, by a network or by a search.
 
-    A network is a long kernel, so there is one for all leaves, in a loop over pieces: XLA would make what is in no loop
-    anew for every leaf that a part of it goes to. Of large models each leaf is searched by itself: joined they would
-    take their memory once more.
+    A network is a long kernel, so there is one for all leaves and groups, in a loop over pieces of the model and over
+    groups: XLA would make what is in no loop anew for every leaf that a part of it goes to. Of large models each leaf
+    is searched by itself: joined they would take their memory once more.
     """
     leaves, form = jax.tree.flatten(updates)
     groups, count = members.shape
@@ -101,14 +116,15 @@ def each_number(rule: Callable[..., Array], updates: Tree, labels: Array, member
         rest = jnp.zeros((count, pieces * width - sum(sizes)))
         joined = jnp.concatenate([*(v.astype(jnp.float32) for v in flat), rest], axis=1)
 
-        def piece(start: Array) -> Array:
-            own = jax.lax.dynamic_slice_in_dim(joined, start, width, 1)
-            return rule(own, labels, members, *settings, network=True)
+        def piece(place: Array) -> Array:
+            own = jax.lax.dynamic_slice_in_dim(joined, place // groups * width, width, 1)
+            return network(own, members[place % groups], *settings)
 
-        found = jnp.moveaxis(jax.lax.map(piece, jnp.arange(pieces) * width), 0, 1).reshape(groups, -1)
+        found = jax.lax.map(piece, jnp.arange(pieces * groups)).reshape(pieces, groups, width)
+        found = jnp.moveaxis(found, 0, 1).reshape(groups, -1)
         parts = jnp.split(found, list(accumulate(sizes)), axis=1)[: len(sizes)]
     else:
-        parts = [rule(v, labels, members, *settings, network=False) for v in flat]
+        parts = [search(v, labels, members, *settings) for v in flat]
     shaped = [p.reshape(groups, *v.shape[1:]) for p, v in zip(parts, leaves, strict=True)]
     return jax.tree.unflatten(form, shaped)
 
@@ -121,7 +137,7 @@ class Median(Robust):
 
     def moves(self, updates: Tree, labels: Array, members: Array) -> Tree:
         """The mean of the lower and the upper weighted median."""
-        return each_number(medians, updates, labels, members)
+        return each_number(sorted_medians, searched_medians, updates, labels, members)
 
 
 @algorithm
@@ -134,7 +150,7 @@ class TrimmedMean(Robust):
 
     def moves(self, updates: Tree, labels: Array, members: Array) -> Tree:
         """The mean of the rest."""
-        return each_number(trimmed_means, updates, labels, members, self.share)
+        return each_number(sorted_trimmed, searched_trimmed, updates, labels, members, self.share)
 
 
 @algorithm

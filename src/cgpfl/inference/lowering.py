@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from cgpfl.inference.nodes import Graph, NoGraphError
-from cgpfl.inference.operations import PLAIN, SAMPLES, Operations, Value, fixed
+from cgpfl.inference.operations import COMPOSED, PLAIN, SAMPLES, Operations, Value, fixed
 
 INLINED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 """Where an operation that calls a program has it."""
@@ -56,6 +56,8 @@ class _Lowering(Operations):
         name = step.primitive.name
         if name in PLAIN:
             return [self.add(PLAIN[name], *args)]
+        if name in COMPOSED:
+            return [COMPOSED[name](self.add, *args)]
         write = getattr(self, f"_{name}", None)
         if write is None:
             raise NoGraphError(f"JAX's operation {name} has none in ONNX here")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +28,14 @@ MODELS = Registry(
     "model",
     {"mlr": MLR, "dnn": DNN, "cnn": CNN, "resnet": ResNet, "gru": GRU, "transformer": Transformer, "lora": lora},
 )
+
+MODULES = {
+    "flax.linen": ("flax", "from_linen"),
+    "flax.nnx": ("flax", "from_nnx"),
+    "equinox": ("equinox", "from_equinox"),
+    "torch.nn": ("torch", "from_torch"),
+}
+"""Packages whose modules are models, and what makes one of them; none of these need be installed."""
 
 
 @dataclass(frozen=True)
@@ -77,22 +86,9 @@ def as_model(
         raise CgpflError(f"model settings ({', '.join(settings)}) only go with a model's name, one of {_names()}")
     elif isinstance(model, Model):
         built = model
-    elif _is_a(model, "flax.linen"):
-        from cgpfl.models.flax import from_linen
-
-        built = from_linen(model, shape, classes)
-    elif _is_a(model, "flax.nnx"):
-        from cgpfl.models.flax import from_nnx
-
-        built = from_nnx(model, shape, classes)
-    elif _is_a(model, "equinox"):
-        from cgpfl.models.equinox import from_equinox
-
-        built = from_equinox(model, shape, classes)
-    elif _is_a(model, "torch.nn"):
-        from cgpfl.models.torch import from_torch
-
-        built = from_torch(model, shape, classes)
+    elif package := next((package for package in MODULES if _is_a(model, package)), ""):
+        name, function = MODULES[package]
+        built = getattr(importlib.import_module(f"cgpfl.models.{name}"), function)(model, shape, classes)
     elif isinstance(model, tuple) and len(model) == 2 and all(callable(f) for f in model):
         drawing = _takes(model[1], "key")
         built = Functions(shape, classes, start=model[0], forward=model[1], stochastic=drawing)

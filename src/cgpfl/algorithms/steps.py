@@ -109,6 +109,16 @@ class Averaging:
         return cohort.mean(uploads, fallback=server)
 
 
+class OwnModel:
+    """What a client keeps is its model, and that is the one it uses; it starts where all do."""
+
+    def init_client(self, task: Task, key: Array) -> Tree:
+        return task.initial
+
+    def personal(self, task: Task, message: Any, client: Tree, data: ClientData, key: Array) -> Tree:
+        return client
+
+
 def pull(gradient: Tree, params: Tree, anchor: Tree, prox: Array | float) -> Tree:
     """∇f_i(θ) + λ(θ − anchor): the gradient of f_i and a proximal term."""
     return jax.tree.map(lambda g, t, w: g + prox * (t - w), gradient, params, anchor)

@@ -49,7 +49,6 @@ class APFL(Averaging, SGDMethod):
     adaptive: bool = hyper(True, "learn a; false = keep it")
 
     def init_client(self, task: Task, key: Array) -> Own:
-        """V and a."""
         return Own(task.initial, jnp.asarray(self.mixture, jnp.float32))
 
     def train(self, task: Task, message: Tree, client: Own, data: ClientData, key: Array) -> tuple[Tree, Own]:

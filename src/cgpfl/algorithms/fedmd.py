@@ -92,7 +92,6 @@ class FedMD(OwnModel, Descending):
         return Consensus(mean, jnp.maximum(server.known, cohort.present.max()))
 
     def anchor(self, message: Consensus, upload: Array) -> Array:
-        """The consensus."""
         return message.logits
 
     def shared(self, message: Consensus) -> None:

@@ -101,11 +101,9 @@ class L2SGD(OwnModel, Method):
         return where(cohort.present.any(), new, server)
 
     def anchor(self, message: Server, upload: Tree) -> Tree:
-        """x̄."""
         return message.mean
 
     def shared(self, message: Server) -> Tree:
-        """x̄."""
         return message.mean
 
     def gradients(self) -> float:
@@ -163,7 +161,6 @@ class L2SGDPlus(L2SGD):
         return end.model, end
 
     def personal(self, task: Task, message: Server, client: Reduced, data: ClientData, key: Array) -> Tree:
-        """x_i."""
         return client.model
 
     def gradients(self) -> float:

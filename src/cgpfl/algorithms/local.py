@@ -27,7 +27,6 @@ class Unshared(SGDMethod):
         return ()
 
     def aggregate(self, server: tuple[()], uploads: tuple[()], cohort: Cohort, key: Array) -> tuple[()]:
-        """Nothing to aggregate."""
         return ()
 
     def noisy_steps(self, rounds: int) -> tuple[Steps, ...]:

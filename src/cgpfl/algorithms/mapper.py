@@ -76,7 +76,6 @@ class MAPPER(Averaging, SGDMethod):
         return sgd(task, message, fit, key, gradient=gradient, **more), Own(v, share)
 
     def personal(self, task: Task, message: Tree, client: Own, data: ClientData, key: Array) -> Tree:
-        """λ_i·v_i + (1 − λ_i)·w."""
         return interpolate(client.mixture, client.model, message)
 
     def gradients(self) -> float:

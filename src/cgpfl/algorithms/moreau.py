@@ -48,7 +48,6 @@ class MoreauMethod(OwnModel, Method):
         return (Steps(rounds, self.local_rounds, self.inner_steps, self.batch_size),)
 
     def gradients(self) -> float:
-        """R·S."""
         return self.local_rounds * self.inner_steps
 
     def likely_cause(self) -> str:

@@ -34,7 +34,6 @@ class SignFlip(Lying):
     factor: float = hyper(10.0, "how many times its length", above=0)
 
     def lie(self, updates: Tree, seen: Seen, key: Array) -> Tree:
-        """Minus so many times each one's own."""
         return jax.tree.map(lambda v: -self.factor * v, updates)
 
 
@@ -47,7 +46,6 @@ class Scaling(Lying):
     factor: float = hyper(100.0, "how many times its length", above=0)
 
     def lie(self, updates: Tree, seen: Seen, key: Array) -> Tree:
-        """So many times each one's own."""
         return jax.tree.map(lambda v: self.factor * v, updates)
 
 
@@ -137,7 +135,6 @@ class Counts(Lying):
         return jnp.where(samples > 0, said.astype(samples.dtype), samples)
 
     def lie(self, updates: Tree, seen: Seen, key: Array) -> Tree:
-        """Their own, turned round or as it is."""
         return jax.tree.map(lambda v: self.update * v, updates)
 
 

@@ -49,7 +49,6 @@ class Survey:
     """Of the targets, for regression."""
 
     def plain(self) -> dict[str, Any]:
-        """As plain data, for :meth:`of_plain`."""
         return {
             "columns": {name: _plain(s) for name, s in self.columns.items()},
             "task": self.task,

@@ -44,7 +44,6 @@ class Compared:
     """A line for each method that diverged, with the likely cause."""
 
     def _repr_html_(self) -> str:
-        """The table, for notebooks."""
         table = self.shown("table")
         return table.notebook([*self.notes, *self.diverged, table.note])
 

@@ -126,7 +126,6 @@ class Saved(Mapping[str, SavedMethod]):
         return replace(made, note=". ".join(made.legend()) + ".")
 
     def markdown(self) -> str:
-        """The table as Markdown."""
         return self.shown().markdown()
 
     def latex(self) -> str:
@@ -156,7 +155,6 @@ class Saved(Mapping[str, SavedMethod]):
         return f"{self.folder}\n{self.shown('terminal').text()}"
 
     def _repr_html_(self) -> str:
-        """The table, for notebooks."""
         shown = self.shown()
         return shown.notebook([shown.note])
 

@@ -31,7 +31,6 @@ def lower(graph: Graph, apply: Callable[[Any, Any], Any], params: Any, shape: tu
 
 class _Lowering(Operations):
     def run(self, program: ClosedJaxpr, args: list[Value]) -> list[Value]:
-        """The outputs of a program."""
         known: dict[Any, Value] = dict(zip(program.jaxpr.constvars, map(np.asarray, program.consts), strict=True))
         known |= dict(zip(program.jaxpr.invars, args, strict=True))
 
@@ -44,7 +43,6 @@ class _Lowering(Operations):
         return [read(v) for v in program.jaxpr.outvars]
 
     def step(self, step: Any, args: list[Value]) -> list[Value]:
-        """The outputs of one operation."""
         inner = next((step.params[name] for name in INLINED if name in step.params), None)
         if step.primitive.name == "scan":
             return self.scan(step, args)

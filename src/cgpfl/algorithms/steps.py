@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -117,6 +117,20 @@ class OwnModel:
 
     def personal(self, task: Task, message: Any, client: Tree, data: ClientData, key: Array) -> Tree:
         return client
+
+
+class Own(NamedTuple):
+    """A model of the client's own, and its share in what the client uses."""
+
+    model: Tree
+    mixture: Array
+
+
+class Mixing(Averaging):
+    """A client uses its own model mixed with the global one; that is FedAvg's."""
+
+    def personal(self, task: Task, message: Tree, client: Own, data: ClientData, key: Array) -> Tree:
+        return interpolate(client.mixture, client.model, message)
 
 
 def pull(gradient: Tree, params: Tree, anchor: Tree, prox: Array | float) -> Tree:

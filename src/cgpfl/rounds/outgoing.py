@@ -16,7 +16,7 @@ from jax import Array
 
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.registry import Registry
-from cgpfl.tree import Tree
+from cgpfl.tree import Tree, normals
 
 
 @algorithm
@@ -74,12 +74,7 @@ class Noise(Outgoing):
     scale: float = hyper(0.01, "standard deviation of the noise", low=0)
 
     def change(self, update: Tree, key: Array) -> Tree:
-        leaves, structure = jax.tree.flatten(update)
-        keys = jax.random.split(key, max(len(leaves), 1))
-        noisy = [
-            v + (self.scale * jax.random.normal(k, v.shape)).astype(v.dtype) for v, k in zip(leaves, keys, strict=False)
-        ]
-        return jax.tree.unflatten(structure, noisy)
+        return jax.tree.map(lambda v, n: v + (self.scale * n).astype(v.dtype), update, normals(update, key))
 
 
 @algorithm

@@ -123,7 +123,6 @@ class Counts(Lying):
     update: float = hyper(-1.0, "what is sent, in own updates; 1 = an honest one")
 
     def claims(self, samples: Array) -> Array:
-        """So many times as many."""
         said = jnp.clip(jnp.round(self.factor * samples), 1, MOST)  # 0: it did not answer
         return jnp.where(samples > 0, said.astype(samples.dtype), samples)
 

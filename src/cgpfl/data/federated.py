@@ -46,6 +46,10 @@ class IndexTable(NamedTuple):
             rows[i, : len(part)] = part
         return cls(rows, counts)
 
+    def of_clients(self, places: Any) -> IndexTable:
+        """The rows of some clients, by place."""
+        return IndexTable(self.rows[places], self.counts[places])
+
     def parts(self) -> list[np.ndarray]:
         """One index array a client."""
         return [row[:count] for row, count in zip(self.rows, self.counts, strict=True)]
@@ -178,15 +182,11 @@ class FederatedData:
     def permute(self, order: Sequence[int]) -> FederatedData:
         """The same federation with its clients listed in another order, each keeping its id."""
         index = np.asarray(order)
-
-        def table(t: IndexTable) -> IndexTable:
-            return IndexTable(t.rows[index], t.counts[index])
-
         return dataclasses.replace(
             self,
-            train=table(self.train),
-            test=table(self.test),
-            validation=None if self.validation is None else table(self.validation),
+            train=self.train.of_clients(index),
+            test=self.test.of_clients(index),
+            validation=None if self.validation is None else self.validation.of_clients(index),
             context=None if self.context is None else self.context[index],
             ids=self.ids[index],
             names=tuple(self.names[i] for i in index) if self.names else (),

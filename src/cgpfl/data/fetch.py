@@ -63,13 +63,6 @@ def known(name: str) -> str | None:
     return name if name in SETS else None
 
 
-def named(name: str) -> str:
-    """The same, where there must be such a set."""
-    if (found := known(name)) is None:
-        raise CgpflError(f"no data {name!r} to get; there are {', '.join(SETS)}")
-    return found
-
-
 def prepared(name: str) -> Path:
     """Where the prepared file of a set is, or will be."""
     return cache_folder() / "data" / f"{name}.npz"
@@ -81,9 +74,10 @@ def get(name: str, tell: Tell | None = None) -> Arrays:
     The training part comes first, the test part after it. ``tell`` follows the progress; without it there
     are plain lines on standard error.
     """
-    name, say = named(name), tell or lines()
+    if (found := known(name)) is None:
+        raise CgpflError(f"no data {name!r} to get; there are {', '.join(SETS)}")
+    name, say, tried = found, tell or lines(), list[str]()
     spec, path = SETS[name], prepared(name)
-    tried: list[str] = []
     if path.exists():
         try:
             return _load(path, spec)

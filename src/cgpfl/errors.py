@@ -62,6 +62,11 @@ def _ends(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most * 2 // 3]} … {text[-most // 3 :]}"
 
 
+def one_line(error: Exception) -> str:
+    """What somebody else's code raised: its kind, and what it says."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``did you mean NAME? `` where a known name is near; nothing where none is."""
     from difflib import get_close_matches

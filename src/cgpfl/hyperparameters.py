@@ -44,16 +44,8 @@ def hyper(
     ``labels`` a sequence of integers (one a client) is allowed too, with ``labels=str`` one of names.
     ``tune`` is the range, on a logarithmic scale, in which a search looks for good values.
     """
-    about = {
-        "meaning": meaning,
-        "kind": kind or type(default),
-        "low": low,
-        "above": above,
-        "high": high,
-        "words": words,
-        "labels": labels,
-        "tune": tune,
-    }
+    about = {**locals(), "kind": kind or type(default)}
+    del about["default"]
     return dataclasses.field(default=default, metadata=about)
 
 

@@ -18,7 +18,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from cgpfl.errors import CgpflError, did_you_mean
+from cgpfl.errors import CgpflError, did_you_mean, one_line
 
 
 class Registry(Mapping[str, Any]):
@@ -69,7 +69,7 @@ class Registry(Mapping[str, Any]):
         try:
             return self[name]
         except Exception as error:  # whatever an installed package raises when it is imported
-            raise CgpflError(f"{self.kind} {name}: {_one_line(error)}") from error
+            raise CgpflError(f"{self.kind} {name}: {one_line(error)}") from error
 
     def origin(self, name: str) -> str:
         """Where something comes from: ``cgpfl``, or the package or file of its module."""
@@ -90,7 +90,7 @@ def imported(name: str, kind: str = "component") -> Any:
     try:
         found = importlib.import_module(module)
     except Exception as error:
-        raise CgpflError(f"{kind} {name}: module {module} cannot be imported: {_one_line(error)}") from error
+        raise CgpflError(f"{kind} {name}: module {module} cannot be imported: {one_line(error)}") from error
     for part in path.split("."):
         if not hasattr(found, part):
             raise CgpflError(f"{kind} {name}: {module} has no {path}")
@@ -139,7 +139,3 @@ def is_ours(thing: Any) -> bool:
     """Whether something comes with this package."""
     of = thing if hasattr(thing, "__qualname__") else type(thing)
     return str(getattr(of, "__module__", "")).split(".")[0] == "cgpfl"
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -70,7 +70,6 @@ class Table:
         return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
     def markdown(self) -> str:
-        """As Markdown."""
         strong = self._strong()
         rows = [[f"**{v}**" if (r, c) in strong else v for c, v in enumerate(row)] for r, row in enumerate(self.rows)]
         head, *body = ("| " + " | ".join(row) + " |" for row in (self.columns, *rows))

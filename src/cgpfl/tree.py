@@ -103,6 +103,13 @@ def norms(stacked: Tree) -> Array:
     return jnp.sqrt(sum(squares[1:], start=squares[0]))
 
 
+def normals(tree: Tree, key: Array) -> Tree:
+    """Normal numbers in the form of the tree."""
+    leaves, structure = jax.tree.flatten(tree)
+    keys = jax.random.split(key, max(len(leaves), 1))
+    return jax.tree.unflatten(structure, [jax.random.normal(k, v.shape) for v, k in zip(leaves, keys, strict=False)])
+
+
 def gram(stacked: Tree) -> Array:
     """Inner products ``[N, N]`` of the stacked trees, leaves ``[N, ...]``."""
 

@@ -84,7 +84,6 @@ class Advice:
         return shown(self).notebook(self.words)
 
     def facts(self) -> dict[str, Any]:
-        """As plain values."""
         return {
             "recommended": self.recommended,
             "best": self.verdict.best,

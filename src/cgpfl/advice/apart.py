@@ -42,7 +42,6 @@ class Difference:
     """Whether the means are shares of samples."""
 
     def words(self) -> str:
-        """In a line."""
         size = next(word for least, word in SIZES if abs(self.effect) >= least)
         more = "more" if self.share else "higher"
         less = "less" if self.share else "lower"

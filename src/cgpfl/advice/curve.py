@@ -32,7 +32,6 @@ class Curve:
     """Of nine in ten draws of the clients; infinite as above."""
 
     def words(self) -> str:
-        """In a sentence."""
         most = f"{FARTHEST:g} times as many"
         now = f"A client has {self.samples[-1]:.0f} training samples on average."
         if self.times is None:

@@ -115,16 +115,12 @@ def deal(kinds: np.ndarray, folds: int, draw: np.random.Generator) -> np.ndarray
 
 def _some(data: FederatedData, kept: list[int]) -> FederatedData:
     """The federation of these clients alone, who keep their names; ids are counted anew."""
-
-    def table(t: IndexTable) -> IndexTable:
-        return IndexTable(t.rows[kept], t.counts[kept])
-
     names = tuple(data.name(i) for i in kept) if data.names or len(kept) < data.clients else ()
     return replace(
         data,
-        train=table(data.train),
-        test=table(data.test),
-        validation=None if data.validation is None else table(data.validation),
+        train=data.train.of_clients(kept),
+        test=data.test.of_clients(kept),
+        validation=None if data.validation is None else data.validation.of_clients(kept),
         context=None if data.context is None else data.context[kept],
         names=names,
         ids=np.arange(len(kept), dtype=np.int32),

@@ -15,27 +15,18 @@ a kept at 0 is FedAvg, at 1 local training.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Task
-from cgpfl.algorithms.steps import Averaging, SGDMethod, interpolate
+from cgpfl.algorithms.steps import Mixing, Own, SGDMethod, interpolate
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, axpy, dot
 
 
-class Own(NamedTuple):
-    """v and a."""
-
-    model: Tree
-    mixture: Array
-
-
 @algorithm
-class APFL(Averaging, SGDMethod):
+class APFL(Mixing, SGDMethod):
     """A mixture, client by client, of an own and the global model."""
 
     name = "apfl"
@@ -49,7 +40,6 @@ class APFL(Averaging, SGDMethod):
     adaptive: bool = hyper(True, "learn a; false = keep it")
 
     def init_client(self, task: Task, key: Array) -> Own:
-        """V and a."""
         return Own(task.initial, jnp.asarray(self.mixture, jnp.float32))
 
     def train(self, task: Task, message: Tree, client: Own, data: ClientData, key: Array) -> tuple[Tree, Own]:
@@ -64,10 +54,6 @@ class APFL(Averaging, SGDMethod):
             return (axpy(-rate, g, w), Own(axpy(-rate * a, mixed, v), share)), None
 
         return jax.lax.scan(step, (message, client), jax.random.split(key, self.local_rounds))[0]
-
-    def personal(self, task: Task, message: Tree, client: Own, data: ClientData, key: Array) -> Tree:
-        """v̄."""
-        return interpolate(client.mixture, client.model, message)
 
     def gradients(self) -> float:
         """Two a step: at w and at v̄."""

@@ -181,7 +181,6 @@ class Task:
         return trained(self.model, self.model.init(key))[0]
 
     def apply(self, params: Tree, x: Array) -> Array:
-        """The model's outputs for inputs ``x [B, ...]``."""
         return self.model.apply(self.whole(params), x)
 
     def score(self, params: Tree, batch: Batch) -> tuple[Array, Array]:
@@ -189,7 +188,6 @@ class Task:
         return self.model.score(self.whole(params), batch)
 
     def penalty(self, params: Tree) -> Array | float:
-        """The regulariser in the loss."""
         return self.model.penalty(self.whole(params))
 
     def loss(self, params: Tree, batch: Batch) -> Array:

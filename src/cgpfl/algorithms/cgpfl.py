@@ -129,7 +129,6 @@ class CGPFL(MoreauMethod):
         )
 
     def send(self, server: Server, client_id: Array) -> Tree:
-        """The model of the client's context."""
         return take(server.models, server.assignment[client_id])
 
     def train(self, task: Task, message: Tree, client: Tree, data: ClientData, key: Array) -> tuple[Tree, Tree]:

@@ -16,7 +16,7 @@ from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Task
 from cgpfl.algorithms.moreau import unstable_prox
-from cgpfl.algorithms.steps import Averaging, Descending, pull
+from cgpfl.algorithms.steps import Averaging, Descending, OwnModel, pull
 from cgpfl.batch import Batch
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.rounds.account import Steps
@@ -24,7 +24,7 @@ from cgpfl.tree import Tree
 
 
 @algorithm
-class Ditto(Averaging, Descending):
+class Ditto(OwnModel, Averaging, Descending):
     """A personal model for each client, pulled towards FedAvg's."""
 
     name = "ditto"
@@ -34,10 +34,6 @@ class Ditto(Averaging, Descending):
 
     prox: float = hyper(1.0, "λ: pull of the personal model towards the global one", low=0, tune=(0.01, 10.0))
     personal_rate: float = hyper(0.1, "η_p: rate of the personal model's steps", above=0, tune=(0.01, 1.0))
-
-    def init_client(self, task: Task, key: Array) -> Tree:
-        """v_i."""
-        return task.initial
 
     def train(self, task: Task, message: Tree, client: Tree, data: ClientData, key: Array) -> tuple[Tree, Tree]:
         """FedAvg's steps for the upload, proximal steps for the personal model, on the same minibatches."""
@@ -51,10 +47,6 @@ class Ditto(Averaging, Descending):
     def noisy_steps(self, rounds: int) -> tuple[Steps, ...] | None:
         """FedAvg's; the personal model never leaves."""
         return self.stepwise(rounds)
-
-    def personal(self, task: Task, message: Tree, client: Tree, data: ClientData, key: Array) -> Tree:
-        """v_i, not w."""
-        return client
 
     def gradients(self) -> float:
         """R for each of the two models."""

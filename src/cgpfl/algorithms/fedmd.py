@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
-from cgpfl.algorithms.steps import Descending, own_start, sgd
+from cgpfl.algorithms.steps import Descending, OwnModel, own_start, sgd
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, axpy, where
 
@@ -36,7 +36,7 @@ class Consensus(NamedTuple):
 
 
 @algorithm
-class FedMD(Descending):
+class FedMD(OwnModel, Descending):
     """Models that agree on public samples and fit their own."""
 
     name = "fedmd"
@@ -92,12 +92,7 @@ class FedMD(Descending):
         return Consensus(mean, jnp.maximum(server.known, cohort.present.max()))
 
     def anchor(self, message: Consensus, upload: Array) -> Array:
-        """The consensus."""
         return message.logits
-
-    def personal(self, task: Task, message: Consensus, client: Tree, data: ClientData, key: Array) -> Tree:
-        """θ_i."""
-        return client
 
     def shared(self, message: Consensus) -> None:
         """Logits are no model."""

@@ -107,7 +107,6 @@ class FedOpt(FedAvg):
         return Server(task.initial, self.rule().init(task.initial))
 
     def send(self, server: Server, client_id: Array) -> Tree:
-        """Everyone gets the same model."""
         return server.model
 
     def aggregate(self, server: Server, uploads: Tree, cohort: Cohort, key: Array) -> Server:

@@ -114,7 +114,6 @@ class GroupedFedAvg(FedAvg):
         )
 
     def send(self, server: Groups, client_id: Array) -> Tree:
-        """The model of the client's group."""
         return take(server.models, server.assignment[client_id])
 
     def aggregate(self, server: Groups, uploads: Tree, cohort: Cohort, key: Array) -> Groups:
@@ -140,5 +139,4 @@ class GroupedFedAvg(FedAvg):
         return server
 
     def report(self, server: Groups) -> dict[str, Array]:
-        """Who belongs where."""
         return {"context": server.assignment, "k": server.k}

@@ -77,7 +77,6 @@ class HypCluster(Hypotheses):
         return Server(repeat(task.initial, self.contexts), jnp.int32(0), jnp.zeros(n, jnp.int32), jnp.zeros(n, bool))
 
     def send(self, server: Server, client_id: Array) -> Message:
-        """All hypotheses."""
         return Message(server.models, server.known)
 
     def choose(self, task: Task, message: Message, data: ClientData) -> tuple[Array, Array]:

@@ -80,7 +80,6 @@ class IFCA(Hypotheses, Descending):
         return Server(models, jnp.zeros(task.clients, jnp.int32))
 
     def send(self, server: Server, client_id: Array) -> Any:
-        """All K models."""
         return server.models
 
     def train(
@@ -107,7 +106,6 @@ class IFCA(Hypotheses, Descending):
         return Upload(None, take(message, upload.choice))  # type: ignore[arg-type]
 
     def choices(self, message: Tree) -> Tree:
-        """All K."""
         return message
 
     def report(self, server: Server) -> dict[str, Array]:

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Method, Task
-from cgpfl.algorithms.steps import full_gradient
+from cgpfl.algorithms.steps import OwnModel, full_gradient
 from cgpfl.errors import CgpflError
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, axpy, where
@@ -52,7 +52,7 @@ class Server(NamedTuple):
 
 
 @algorithm
-class L2SGD(Method):
+class L2SGD(OwnModel, Method):
     """Local SGD, and steps towards the mean at random times."""
 
     name = "l2sgd"
@@ -84,10 +84,6 @@ class L2SGD(Method):
         """x̄ = x_i at the start."""
         return Server(task.initial, self.draw(key))
 
-    def init_client(self, task: Task, key: Array) -> Tree:
-        """x_i."""
-        return task.initial
-
     def train(self, task: Task, message: Server, client: Tree, data: ClientData, key: Array) -> tuple[Tree, Tree]:
         """One step towards the mean, then local steps."""
         x = axpy(-self.rate * self.prox / self.coin, axpy(-1.0, message.mean, client), client)
@@ -105,15 +101,9 @@ class L2SGD(Method):
         return where(cohort.present.any(), new, server)
 
     def anchor(self, message: Server, upload: Tree) -> Tree:
-        """x̄."""
         return message.mean
 
-    def personal(self, task: Task, message: Server, client: Tree, data: ClientData, key: Array) -> Tree:
-        """x_i."""
-        return client
-
     def shared(self, message: Server) -> Tree:
-        """x̄."""
         return message.mean
 
     def gradients(self) -> float:
@@ -171,7 +161,6 @@ class L2SGDPlus(L2SGD):
         return end.model, end
 
     def personal(self, task: Task, message: Server, client: Reduced, data: ClientData, key: Array) -> Tree:
-        """x_i."""
         return client.model
 
     def gradients(self) -> float:

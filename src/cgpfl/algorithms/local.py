@@ -12,7 +12,7 @@ from __future__ import annotations
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
-from cgpfl.algorithms.steps import Descending, SGDMethod
+from cgpfl.algorithms.steps import Descending, OwnModel, SGDMethod
 from cgpfl.hyperparameters import algorithm
 from cgpfl.rounds.account import Steps
 from cgpfl.tree import Tree
@@ -27,7 +27,6 @@ class Unshared(SGDMethod):
         return ()
 
     def aggregate(self, server: tuple[()], uploads: tuple[()], cohort: Cohort, key: Array) -> tuple[()]:
-        """Nothing to aggregate."""
         return ()
 
     def noisy_steps(self, rounds: int) -> tuple[Steps, ...]:
@@ -39,7 +38,7 @@ class Unshared(SGDMethod):
 
 
 @algorithm
-class Local(Unshared, Descending):
+class Local(OwnModel, Unshared, Descending):
     """SGD on each client's own data, with no exchange at all."""
 
     name = "local"
@@ -49,16 +48,8 @@ class Local(Unshared, Descending):
         "data, or few classes each."
     )
 
-    def init_client(self, task: Task, key: Array) -> Tree:
-        """The client's state is its model."""
-        return task.initial
-
     def train(
         self, task: Task, message: tuple[()], client: Tree, data: ClientData, key: Array
     ) -> tuple[tuple[()], Tree]:
         """R steps of SGD on the client's own model."""
         return (), self.descend(task, client, data, key)
-
-    def personal(self, task: Task, message: tuple[()], client: Tree, data: ClientData, key: Array) -> Tree:
-        """The client's own model."""
-        return client

@@ -16,28 +16,21 @@ share of its training samples to choose by (``holdout``; 0 = choose by training 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Task
-from cgpfl.algorithms.steps import Averaging, SGDMethod, best_model, held_back, interpolate, sgd
+from cgpfl.algorithms.steps import Mixing, Own, SGDMethod, best_model, held_back, interpolate, sgd
 from cgpfl.batch import Batch
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, take
 
 
-class Own(NamedTuple):
-    """v_i and λ_i."""
-
-    model: Tree
-    mixture: Array
-
-
 @algorithm
-class MAPPER(Averaging, SGDMethod):
+class MAPPER(Mixing, SGDMethod):
     """A mixture of an own and the global model, its share chosen from a grid by loss."""
 
     name = "mapper"
@@ -74,10 +67,6 @@ class MAPPER(Averaging, SGDMethod):
             return jax.tree.map(lambda x: (1 - share) * x, g)
 
         return sgd(task, message, fit, key, gradient=gradient, **more), Own(v, share)
-
-    def personal(self, task: Task, message: Tree, client: Own, data: ClientData, key: Array) -> Tree:
-        """λ_i·v_i + (1 − λ_i)·w."""
-        return interpolate(client.mixture, client.model, message)
 
     def gradients(self) -> float:
         """R for each λ, and R for w."""

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Cohort, Task
-from cgpfl.algorithms.steps import SGDMethod, sgd
+from cgpfl.algorithms.steps import OwnModel, SGDMethod, sgd
 from cgpfl.batch import Batch
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.tree import Tree, gram, mix, repeat, take, where
@@ -55,7 +55,7 @@ def learned(models: Tree, floor: Array | float) -> Array:
 
 
 @algorithm
-class MOCHA(SGDMethod):
+class MOCHA(OwnModel, SGDMethod):
     """A model for each client, tied to the others' as far as they are related."""
 
     name = "mocha"
@@ -77,10 +77,6 @@ class MOCHA(SGDMethod):
         else:
             relation = jnp.eye(n) if self.relation == "identity" else jnp.eye(n) / (1.0 / n + self.floor)
         return Server(repeat(task.initial, n), relation)
-
-    def init_client(self, task: Task, key: Array) -> Tree:
-        """w_i."""
-        return task.initial
 
     def send(self, server: Server, client_id: Array) -> Message:
         """What the client needs of Ω and of the others."""
@@ -110,10 +106,6 @@ class MOCHA(SGDMethod):
 
     def anchor(self, message: Message, upload: Tree) -> None:
         """The server has every model, not a change of one: there is nothing to measure an upload against."""
-
-    def personal(self, task: Task, message: Message, client: Tree, data: ClientData, key: Array) -> Tree:
-        """w_i."""
-        return client
 
     def shared(self, message: Message) -> None:
         """There is no shared model."""

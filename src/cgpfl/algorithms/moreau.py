@@ -6,7 +6,7 @@ import jax
 from jax import Array
 
 from cgpfl.algorithms.base import ClientData, Method, Task
-from cgpfl.algorithms.steps import over_batches
+from cgpfl.algorithms.steps import OwnModel, over_batches
 from cgpfl.batch import Batch
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.rounds.account import Steps
@@ -14,7 +14,7 @@ from cgpfl.tree import Tree
 
 
 @algorithm
-class MoreauMethod(Method):
+class MoreauMethod(OwnModel, Method):
     """Base of pFedMe and CGPFL: a personal model θ_i on each client, held near a shared one by a Moreau envelope."""
 
     prox: float = hyper(12.0, "λ: pull of the personal model towards the shared one", low=0, tune=(1.0, 15.0))
@@ -24,10 +24,6 @@ class MoreauMethod(Method):
     inner_steps: int = hyper(5, "S: personal steps on one minibatch", low=1)
     batch_size: int = hyper(20, "samples in a minibatch; 0 = all of the client's", low=0)
     warm_start: bool = hyper(True, "keep θ over rounds; false = restart from the shared model each round")
-
-    def init_client(self, task: Task, key: Array) -> Tree:
-        """θ_i."""
-        return task.initial
 
     def moreau_rounds(
         self, task: Task, message: Tree, client: Tree, data: ClientData, key: Array, copy_rate: Array | float
@@ -47,16 +43,11 @@ class MoreauMethod(Method):
         start = (message, client if self.warm_start else message)
         return over_batches(local_round, start, data, key, self.local_rounds, self.batch_size)
 
-    def personal(self, task: Task, message: Tree, client: Tree, data: ClientData, key: Array) -> Tree:
-        """θ_i, not the shared model."""
-        return client
-
     def noisy_steps(self, rounds: int) -> tuple[Steps, ...] | None:
         """S on each of R minibatches."""
         return (Steps(rounds, self.local_rounds, self.inner_steps, self.batch_size),)
 
     def gradients(self) -> float:
-        """R·S."""
         return self.local_rounds * self.inner_steps
 
     def likely_cause(self) -> str:

@@ -42,7 +42,6 @@ class PFedMe(MoreauMethod):
         return repeat(task.initial, 1)
 
     def send(self, server: Tree, client_id: Array) -> Tree:
-        """Everyone gets the global model."""
         return jax.tree.map(lambda w: w[0], server)
 
     def train(self, task: Task, message: Tree, client: Tree, data: ClientData, key: Array) -> tuple[Tree, Tree]:

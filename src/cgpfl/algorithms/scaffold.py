@@ -109,9 +109,7 @@ class SCAFFOLD(SGDMethod):
         return (Steps(rounds, self.local_rounds, 1, self.batch_size),)
 
     def personal(self, task: Task, message: Message, client: Tree, data: ClientData, key: Array) -> Tree:
-        """The global model."""
         return message.model
 
     def shared(self, message: Message) -> Tree:
-        """The global model."""
         return message.model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -107,6 +107,30 @@ class Averaging:
     def aggregate(self, server: Tree, uploads: Tree, cohort: Cohort, key: Array) -> Tree:
         """The mean by sample count."""
         return cohort.mean(uploads, fallback=server)
+
+
+class OwnModel:
+    """What a client keeps is its model, and that is the one it uses; it starts where all do."""
+
+    def init_client(self, task: Task, key: Array) -> Tree:
+        return task.initial
+
+    def personal(self, task: Task, message: Any, client: Tree, data: ClientData, key: Array) -> Tree:
+        return client
+
+
+class Own(NamedTuple):
+    """A model of the client's own, and its share in what the client uses."""
+
+    model: Tree
+    mixture: Array
+
+
+class Mixing(Averaging):
+    """A client uses its own model mixed with the global one; that is FedAvg's."""
+
+    def personal(self, task: Task, message: Tree, client: Own, data: ClientData, key: Array) -> Tree:
+        return interpolate(client.mixture, client.model, message)
 
 
 def pull(gradient: Tree, params: Tree, anchor: Tree, prox: Array | float) -> Tree:

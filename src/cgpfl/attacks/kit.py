@@ -9,20 +9,13 @@ from jax.scipy.special import ndtri
 
 from cgpfl.attacks.base import ATTACKS, Lying, Seen, average
 from cgpfl.hyperparameters import algorithm, hyper
-from cgpfl.tree import Tree, norms, scale, size
+from cgpfl.tree import Tree, normals, norms, scale, size
 
 DIRECTION = 0x11A2
 """Seed of the direction in which a forged context lies: the same in every round."""
 
 MOST = 1e9
 """Samples that a liar says it has: the next power of two is no int32."""
-
-
-def drawn(updates: Tree, key: Array) -> Tree:
-    """Normal numbers in the form of the updates."""
-    leaves, structure = jax.tree.flatten(updates)
-    keys = jax.random.split(key, max(len(leaves), 1))
-    return jax.tree.unflatten(structure, [jax.random.normal(k, v.shape) for v, k in zip(leaves, keys, strict=False)])
 
 
 @algorithm
@@ -34,7 +27,6 @@ class SignFlip(Lying):
     factor: float = hyper(10.0, "how many times its length", above=0)
 
     def lie(self, updates: Tree, seen: Seen, key: Array) -> Tree:
-        """Minus so many times each one's own."""
         return jax.tree.map(lambda v: -self.factor * v, updates)
 
 
@@ -47,7 +39,6 @@ class Scaling(Lying):
     factor: float = hyper(100.0, "how many times its length", above=0)
 
     def lie(self, updates: Tree, seen: Seen, key: Array) -> Tree:
-        """So many times each one's own."""
         return jax.tree.map(lambda v: self.factor * v, updates)
 
 
@@ -62,7 +53,7 @@ class Noisy(Lying):
     def lie(self, updates: Tree, seen: Seen, key: Array) -> Tree:
         """As long as that, in a direction of chance."""
         each = size(updates) / norms(updates).shape[0]
-        return scale(drawn(updates, key), self.factor * norms(updates) / jnp.sqrt(each))
+        return scale(normals(updates, key), self.factor * norms(updates) / jnp.sqrt(each))
 
 
 @algorithm
@@ -116,7 +107,7 @@ class ForgedContext(Lying):
 
     def lie(self, updates: Tree, seen: Seen, key: Array) -> Tree:
         """The same direction for all, in all rounds."""
-        direction = drawn(jax.tree.map(lambda v: v[0], updates), jax.random.key(DIRECTION))
+        direction = normals(jax.tree.map(lambda v: v[0], updates), jax.random.key(DIRECTION))
         own = norms(jax.tree.map(lambda v: v[None], direction))[0]
         far = self.factor * average(norms(updates), seen.honest) / jnp.maximum(own, 1e-30)
         return jax.tree.map(lambda d, v: jnp.broadcast_to(far * d, v.shape), direction, updates)
@@ -132,12 +123,10 @@ class Counts(Lying):
     update: float = hyper(-1.0, "what is sent, in own updates; 1 = an honest one")
 
     def claims(self, samples: Array) -> Array:
-        """So many times as many."""
         said = jnp.clip(jnp.round(self.factor * samples), 1, MOST)  # 0: it did not answer
         return jnp.where(samples > 0, said.astype(samples.dtype), samples)
 
     def lie(self, updates: Tree, seen: Seen, key: Array) -> Tree:
-        """Their own, turned round or as it is."""
         return jax.tree.map(lambda v: self.update * v, updates)
 
 

@@ -23,18 +23,15 @@ class LabelFlip(Lying):
     factor: float = hyper(1.0, "how many times its length the update is sent", above=0)
 
     def fits(self, task: str, classes: int) -> None:
-        """Classes or numbers."""
         if task == "multi-label":
             raise CgpflError(f"attack = {self.name!r}: is for classes and numbers; the data's task is {task}")
 
     def poison(self, batch: Batch, classes: int) -> Batch:
-        """Every answer wrong."""
         whole = jnp.issubdtype(batch.y.dtype, jnp.integer)
         wrong = jnp.where(batch.y < 0, batch.y, classes - 1 - batch.y) if whole else -batch.y  # −1: no token
         return batch._replace(y=wrong)
 
     def lie(self, updates: Tree, seen: Seen, key: Array) -> Tree:
-        """Their update, lengthened."""
         return jax.tree.map(lambda v: self.factor * v, updates)
 
 
@@ -62,7 +59,6 @@ class Backdoor(Lying):
     )
 
     def fits(self, task: str, classes: int) -> None:
-        """Classes, the target among them."""
         if task != "classification":
             raise CgpflError(f"attack = {self.name!r}: is for classification; the data's task is {task}")
         if self.target >= classes:
@@ -87,7 +83,6 @@ class Backdoor(Lying):
         return batch._replace(x=self.marked(batch.x), y=jnp.full_like(batch.y, self.target), weight=others)
 
     def lie(self, updates: Tree, seen: Seen, key: Array) -> Tree:
-        """Their update, lengthened."""
         lies = seen.lies.sum()
         factor = (lies + seen.honest.sum()) / jnp.maximum(lies, 1.0) if isinstance(self.factor, str) else self.factor
         return jax.tree.map(lambda v: factor * v, updates)

@@ -24,7 +24,7 @@ from cgpfl.data import FederatedData
 from cgpfl.engine.problem import Keys, client_keys, round_keys
 from cgpfl.hyperparameters import algorithm
 from cgpfl.rounds import ClientLevel, Privacy, SampleLevel, Uniform
-from cgpfl.tree import Tree
+from cgpfl.tree import Tree, normals
 
 MOST_SAMPLES, MOST_CLIENTS = 2000, 1000
 MOST_DRAWS = 2e9
@@ -105,10 +105,9 @@ def canary_clients(method: Seamed, update: Tree, keys: Keys, times: int, seed: i
 
     def one(args: Any) -> Any:
         i, present, key = args
-        leaves, form = jax.tree.flatten(update)
-        drawn = [jax.random.normal(k, v.shape) for k, v in zip(jax.random.split(key, len(leaves)), leaves, strict=True)]
-        length = jnp.sqrt(sum(jnp.sum(v * v) for v in drawn) + 0.0)
-        direction = jax.tree.unflatten(form, [v / length for v in drawn])
+        drawn = normals(update, key)
+        length = jnp.sqrt(sum(jnp.sum(v * v) for v in jax.tree.leaves(drawn)) + 0.0)
+        direction = jax.tree.map(lambda v: v / length, drawn)
         told = jax.tree.map(lambda v: 1e4 * present * v, direction)
 
         def heard(t: Any, state: Any) -> Any:

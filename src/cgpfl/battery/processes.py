@@ -19,7 +19,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, one_line
 
 if TYPE_CHECKING:
     from cgpfl.battery.cells import Unit
@@ -146,7 +146,7 @@ def _work(place: Place, todo: Any, told: Any) -> None:
             run_unit(unit, place.out, place.rounds, on_progress=partial(_tell, told, unit))
             told.put((unit, None))
         except Exception as error:  # said by the first process
-            told.put((unit, " ".join(f"{type(error).__name__}: {error}".split())))
+            told.put((unit, one_line(error)))
 
 
 def _tell(told: Any, unit: Unit, progress: Progress) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from cgpfl.report.choice import count
 from cgpfl.report.clients import clients_of
-from cgpfl.report.columns import run_table
+from cgpfl.report.columns import summary_table
 from cgpfl.tables import Table, origin
 
 if TYPE_CHECKING:
@@ -149,14 +149,7 @@ def show_run(finished: Finished) -> bool:
     summary = finished.summary
     print()
     say(heading(summary["data"]))
-    show_table(
-        run_table(
-            summary["methods"],
-            "terminal",
-            summary.get("metrics", {}),
-            task=summary["data"].get("task", "classification"),
-        )
-    )
+    show_table(summary_table(summary, "terminal"))
     lines = [line for label, m in summary["methods"].items() for line in remarks(label, m)]
     if lines:
         print("\n".join(["", *lines]))

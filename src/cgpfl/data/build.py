@@ -15,7 +15,7 @@ from cgpfl.data.samples import answers, samples
 from cgpfl.data.sources import is_file, load
 from cgpfl.data.splits import RULES, sample, split
 from cgpfl.data.tables import Reading, Source, federation, with_table
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, one_line
 from cgpfl.registry import Registry
 
 SPLITS = Registry(
@@ -225,8 +225,7 @@ def _brought(name: str, rule: Any, y: np.ndarray, clients: int, seed: int) -> li
     try:
         parts = [np.asarray(p) for p in rule(y, clients, seed)]
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise CgpflError(f"split {name}: {reason}") from error
+        raise CgpflError(f"split {name}: {one_line(error)}") from error
     taken = np.concatenate(parts) if parts else np.zeros(0, np.int64)
     wrong = [
         (len(parts) != clients, f"gives {len(parts)} clients, not {clients}"),

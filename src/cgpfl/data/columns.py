@@ -41,7 +41,6 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        """Or a category."""
         return self.values is None
 
 
@@ -100,7 +99,6 @@ class Columns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the columns."""
         return tuple(c.name for c in self.columns)
 
     @cached_property
@@ -221,7 +219,6 @@ class Columns:
 
     @classmethod
     def of_plain(cls, found: dict[str, Any]) -> Columns:
-        """What :meth:`plain` gave."""
         columns = [Column(**{**c, "values": tuple(c["values"]) if "values" in c else None}) for c in found["columns"]]
         return cls(tuple(columns), found["encoding"], found["standardise"], found["label"], tuple(found["aside"]))
 

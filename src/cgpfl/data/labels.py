@@ -54,8 +54,8 @@ def encode(values: Any, where: str, labels: Sequence[Any] = ()) -> tuple[np.ndar
     if labels:
         found = _as_known(found, labels)
     known = tuple(labels) or _ordered(set(found), where)
-    place = {_key(v): i for i, v in enumerate(known)}
-    codes = np.array([place.get(_key(v), -1) for v in found], np.int32)
+    place = {key_of(v): i for i, v in enumerate(known)}
+    codes = np.array([place.get(key_of(v), -1) for v in found], np.int32)
     if (codes < 0).any():
         row = int((codes < 0).argmax())
         raise CgpflError(f"{where}: label {found[row]!r} at sample {row}; labels must be {listed(known)}")
@@ -79,8 +79,8 @@ def _is_named(value: Any) -> bool:
 def _as_known(found: list[Any], labels: Sequence[Any]) -> list[Any]:
     """Labels as known ones of another kind: the number 1 is the word "1", where only that is known."""
     by_word = {word(v): v for v in labels if not isinstance(v, bool)}
-    same = {_key(v) for v in labels}
-    return [v if _key(v) in same or isinstance(v, bool) else by_word.get(word(v), v) for v in found]
+    same = {key_of(v) for v in labels}
+    return [v if key_of(v) in same or isinstance(v, bool) else by_word.get(word(v), v) for v in found]
 
 
 def targets(values: Any, where: str) -> np.ndarray:
@@ -132,7 +132,7 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _key(value: Any) -> Any:
+def key_of(value: Any) -> Any:
     """True and 1 are two labels."""
     return (isinstance(value, bool), value)
 

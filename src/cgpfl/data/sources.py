@@ -16,7 +16,7 @@ from cgpfl.data.fetch import Tell, get, known, prepared
 from cgpfl.data.folders import read_folder
 from cgpfl.data.sets import SETS
 from cgpfl.data.tables import SUFFIXES, Reading, Source, read_arrays, read_table, source_of
-from cgpfl.errors import CgpflError, did_you_mean
+from cgpfl.errors import CgpflError, did_you_mean, one_line
 from cgpfl.files import a_path, regular
 from cgpfl.registry import Registry
 
@@ -103,8 +103,7 @@ def _brought(name: str, make: Any) -> Source:
     try:
         found = make() if callable(make) else make
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise CgpflError(f"data {name}: {reason}") from error
+        raise CgpflError(f"data {name}: {one_line(error)}") from error
     if isinstance(found, Source):
         return found
     if not (isinstance(found, tuple) and len(found) in (2, 3)):

@@ -49,7 +49,6 @@ class Survey:
     """Of the targets, for regression."""
 
     def plain(self) -> dict[str, Any]:
-        """As plain data, for :meth:`of_plain`."""
         return {
             "columns": {name: _plain(s) for name, s in self.columns.items()},
             "task": self.task,
@@ -174,17 +173,12 @@ def agreeing(surveys: Mapping[int, Survey]) -> tuple[list[int], dict[int, str]]:
     words = _usual({i: _has_words(s) for i, s in left.items()})
     own, theirs = ("numbers", "words") if words else ("words", "numbers")
     leave({i: f"its labels are {own}, the others' {theirs}" for i, s in left.items() if _has_words(s) != words})
-    sets = {i: frozenset(map(_exact, s.labels)) for i, s in left.items()}
+    sets = {i: frozenset(map(naming.key_of, s.labels)) for i, s in left.items()}
     most = _usual(sets)
     if 2 * sum(own == most for own in sets.values()) > len(sets) and len(sets) > 2:
-        odd = {i: next((v for v in left[i].labels if _exact(v) not in most), None) for i in left}
+        odd = {i: next((v for v in left[i].labels if naming.key_of(v) not in most), None) for i in left}
         leave({i: f"label {v!r} is nobody else's" for i, v in odd.items() if v is not None})
     return list(left), wrong
-
-
-def _exact(value: Any) -> tuple[bool, Any]:
-    """True and 1 are two labels."""
-    return isinstance(value, bool), value
 
 
 def _has_words(s: Survey) -> bool:
@@ -208,14 +202,14 @@ def common_form(surveys: Sequence[Survey], whose: Sequence[str], reading: Readin
     columns = replace(columns, label=reading.label, aside=tuple(aside))
     task, known = surveys[0].task, dict[str, Any]()
     if task == "classification":
-        union = {_exact(v): v for s in surveys for v in s.labels}
+        union = {naming.key_of(v): v for s in surveys for v in s.labels}
         _check_guess(list(union.values()), reading)
         labels = naming.encode(np.array([*union.values()], object), f"label {reading.label}")[1]
         found = answers(np.array(labels, object), task, None, ())[1]
-        total = {_exact(v): 0 for v in labels}
+        total = {naming.key_of(v): 0 for v in labels}
         for s in surveys:
             for v, n in zip(s.labels, s.counts, strict=False):
-                total[_exact(v)] += n
+                total[naming.key_of(v)] += n
         known, named, classes = {"counts": list(total.values())}, found["labels"], found["classes"]
     else:
         targets = tuple(part.strip() for part in reading.label.split(","))

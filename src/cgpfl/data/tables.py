@@ -110,17 +110,11 @@ def source_of(frame: Any, reading: Reading, where: str) -> Source:
     label = reading.label or _only(there, LABELS, where)
     targets = [part.strip() for part in label.split(",")]
     client = reading.client or _only(there, CLIENTS, where, needed=False)
-    for setting, wanted in (
-        ("client", client),
-        ("time", reading.time),
-        ("held", reading.held),
-        *(("label", t) for t in targets),
-    ):
-        if wanted and wanted not in there:
-            raise CgpflError(f"{where}: has no column {wanted!r} for {setting}; it has {', '.join(there)}")
-    for wanted in reading.ignore:
-        if wanted not in there:
-            raise CgpflError(f"{where}: has no column {wanted!r} to ignore; it has {', '.join(there)}")
+    said = {"for client": [client], "for time": [reading.time], "for held": [reading.held], "for label": targets}
+    wanted = [(what, c) for what, columns in said.items() for c in columns if c]
+    for what, column in [*wanted, *(("to ignore", c) for c in reading.ignore)]:
+        if column not in there:
+            raise CgpflError(f"{where}: has no column {column!r} {what}; it has {', '.join(there)}")
     twice = next((c for c in there if there.count(c) > 1), None)
     if twice is not None:
         raise CgpflError(f"{where}: column {twice!r} is there {there.count(twice)} times")

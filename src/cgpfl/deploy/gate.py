@@ -78,6 +78,8 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
+        from starlette.concurrency import run_in_threadpool
+
         if scope["type"] != "http" or scope["path"] in OPEN:
             await self.app(scope, receive, send)
         elif not scope["path"].startswith(FLEET):
@@ -85,7 +87,7 @@ class Gate:
                 await self.app(scope, receive, send)
             else:
                 await _answer(send, 403, b"for the SuperLink's own user")
-        elif status := await _refusal(scope):
+        elif status := await run_in_threadpool(_refusal, scope):
             await _answer(send, status, b"not a node of this federation, or at another time")
         elif int(_header(scope, b"content-length") or self.largest + 1) > self.largest:
             await _answer(send, 413, b"larger than a node's request may be")
@@ -104,14 +106,8 @@ def _header(scope: Scope, name: bytes) -> str:
     return found[0].decode("latin-1") if len(found) == 1 else ""
 
 
-async def _refusal(scope: Scope) -> int:
+def _refusal(scope: Scope) -> int:
     """0 where the headers are signed, just now, with a key that the SuperLink knows; else the status of the answer."""
-    from starlette.concurrency import run_in_threadpool
-
-    return await run_in_threadpool(_refused, scope)
-
-
-def _refused(scope: Scope) -> int:
     from flwr.proto.fleet_pb2 import ActivateNodeRequest
     from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
     from flwr.superlink.dependencies.linkstate import get_linkstate

@@ -38,7 +38,6 @@ class RemoteData:
 
     @property
     def clients(self) -> int:
-        """N."""
         return len(self.train.counts)
 
     @property
@@ -52,7 +51,6 @@ class RemoteData:
         return hashlib.sha256(f"{self.train.counts} {self.test.counts} {self.agreed.shape}".encode()).hexdigest()[:16]
 
     def summary(self) -> dict[str, Any]:
-        """Facts for the run folder."""
         there = self.train.counts[self.train.counts > 0]
         return {
             "source": "nodes",
@@ -92,5 +90,4 @@ class RemoteEngine:
         return self.server.task
 
     def traffic(self) -> Any:
-        """What one client costs in a round."""
         return self.server.traffic()

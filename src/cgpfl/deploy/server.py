@@ -49,7 +49,6 @@ class Events:
         self._file = stream.JsonLines(path)
 
     def tell(self, kind: str, **facts: Any) -> None:
-        """Write one."""
         self._file(stream.Event(kind, values=facts))
 
     def say(self, line: str) -> None:

@@ -67,7 +67,6 @@ class Kept:
     """Structure of the argument that is used up."""
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
-        """What the function returns."""
         new, *others = self.program(*jax.tree.leaves(args))
         return (jax.tree.unflatten(self.successor, new), *others)
 

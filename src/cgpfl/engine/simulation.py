@@ -94,7 +94,6 @@ class Simulation:
         )
 
     def start(self) -> State:
-        """The state before the first round."""
         state: State = begin(self.method, self.task, self.arrays, self.keys, self.static.together, self.static.mesh)
         return state
 
@@ -164,7 +163,6 @@ class Simulation:
         return self._traffic
 
     def shapes(self) -> State:
-        """The form of a state as it is saved."""
         state = begin.eval_shape(self.method, self.task, self.arrays, self.keys)
         n = self.static.clients
         clients = jax.tree.map(lambda v: jax.ShapeDtypeStruct((n, *v.shape[1:]), v.dtype), state.clients)

@@ -123,7 +123,6 @@ class Streamed:
         self._ids, self._held = jax.device_put((data.ids, data.train.counts))
 
     def start(self) -> State:
-        """The state before the first round."""
         _, server = jax.jit(self._first)(self.keys)
         return State(server, self._store(), jnp.int32(0), jnp.int32(-1))
 
@@ -133,15 +132,12 @@ class Streamed:
         return State(server, self._store(), jnp.int32(0), jnp.int32(-1))
 
     def whole(self, state: State) -> State:
-        """The state as it is saved."""
         return state
 
     def placed(self, state: State) -> State:
-        """A saved state, to go on with."""
         return state
 
     def furthest(self, start: int) -> int:
-        """The last round a block from ``start`` may reach: any."""
         return self.rounds
 
     def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:

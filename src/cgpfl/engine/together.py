@@ -74,7 +74,6 @@ class Together(Simulation):
         return self._first().traffic()
 
     def shapes(self) -> State:
-        """The form of all runs' state as it is saved."""
         shapes: State = begin.eval_shape(self.method, self.task, self.arrays, self.keys, self.static.together)
         return shapes
 

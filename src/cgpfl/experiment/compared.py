@@ -27,6 +27,7 @@ from cgpfl.experiment.folder import finite
 from cgpfl.experiment.records import Cost, Records, pull
 from cgpfl.experiment.table import Runs, default_target, ranking, shown
 from cgpfl.files import load_arrays, save_arrays, summed, write
+from cgpfl.report.columns import PLAIN
 from cgpfl.tables import Table
 
 
@@ -45,13 +46,13 @@ class Compared:
     """A line for each method that diverged, with the likely cause."""
 
     def _repr_html_(self) -> str:
-        """The table, for notebooks."""
         table = self.shown("table")
         return table.notebook([*self.notes, *self.diverged, table.note])
 
     def shown(self, view: str) -> Table:
         """The table as text (see :mod:`cgpfl.report.columns`)."""
-        return shown(self.table, view, self.target, max(len(of.seeds) for of in self.runs.values()), _task(self.data))
+        seeds = max(len(of.seeds) for of in self.runs.values())
+        return shown(self.table, view, self.target, seeds, self.data.get("task", PLAIN))
 
 
 def save(file: Path, runs: Runs, made_with: dict[str, Any]) -> None:
@@ -84,11 +85,6 @@ def load(file: Path, made_with: dict[str, Any], samples: list[np.ndarray]) -> Ru
     return Runs(records=records, samples=samples, cost=Cost(**facts.pop("cost")), **facts)
 
 
-def _task(data: dict[str, Any]) -> str:
-    """What is learned, by a summary's facts of the data."""
-    return str(data.get("task", "classification"))
-
-
 def finish(
     path: Path, runs: dict[str, Runs], facts: dict[str, Any], *, target: float, notes: list[str], diverged: list[str]
 ) -> Compared:
@@ -97,7 +93,7 @@ def finish(
     table = ranking(runs, target)
     with summed(path, "history.csv", "summary.json", "table.csv"):
         write(path / "table.csv", table.to_csv(index=False).encode())
-        text = shown(table, "table", target, len(facts["seeds"]), _task(facts["data"]))
+        text = shown(table, "table", target, len(facts["seeds"]), facts["data"].get("task", PLAIN))
         write(path / "table.md", replace(text, strong=[]).markdown().encode())
         write(path / "table.tex", text.latex().encode())
         histories = [h for h in (r.history(pull(r.settings.get("prox", 0.0))) for r in runs.values()) if len(h)]

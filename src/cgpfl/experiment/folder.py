@@ -33,7 +33,7 @@ from cgpfl.experiment.notes import against, spent_by_all
 from cgpfl.files import check_new, make_folder, no_link, read_text, save_arrays, summed, write, written
 from cgpfl.hyperparameters import parameters as parameters
 from cgpfl.metrics import METRICS
-from cgpfl.report.columns import run_table
+from cgpfl.report.columns import summary_table
 
 if TYPE_CHECKING:
     from cgpfl.experiment.result import Outcome, Result
@@ -130,10 +130,7 @@ class RunFolder:
             metrics.to_parquet(file, index=False)
         summary = summarise(results)
         write(self.path / "summary.json", (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
-        table = run_table(
-            summary["methods"], "table", summary.get("metrics", {}), task=summary["data"].get("task", "classification")
-        )
-        table = replace(table, note=". ".join(table.legend()) + ".")
+        table = summary_table(summary, "table")
         write(self.path / "table.md", replace(table, strong=[]).markdown().encode())
         write(self.path / "table.tex", table.latex().encode())
         return summary

@@ -47,7 +47,6 @@ class Forgotten:
 
     @property
     def total(self) -> dict[str, float]:
-        """Of all methods."""
         names = ("rounds", "seconds", "gradients")
         return {name: sum(each[name] for each in self.cost.values()) for name in names}
 

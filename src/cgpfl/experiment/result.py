@@ -288,7 +288,6 @@ class Result:
         )
 
     def _repr_html_(self) -> str:
-        """The same as a table, for notebooks."""
         found, about = self.contexts, {m.name: m.about() for m in self.records.metrics()}
         notes = [] if self.message is None else [self.message]
         notes += [] if found is None else [found.describe(), *found.edges()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ import pandas as pd
 
 from cgpfl.errors import CgpflError, did_you_mean
 from cgpfl.report.clients import names_of
-from cgpfl.report.columns import accuracy, comparison_table, ranked, run_table
+from cgpfl.report.columns import accuracy, ranked, summary_table
 from cgpfl.report.files import read_history, reading, whole
 from cgpfl.tables import Table
 
@@ -117,16 +117,9 @@ class Saved(Mapping[str, SavedMethod]):
 
     def shown(self, view: str = "table") -> Table:
         """The table as text: ``.markdown()``, ``.latex()``, ``.text()``."""
-        methods, about = self.summary["methods"], self.summary.get("metrics", {})
-        task = self.summary["data"].get("task", "classification")
-        if self.is_comparison:
-            made = comparison_table(methods, view, about, len(self.summary["seeds"]), self.summary["target"], task)
-        else:
-            made = run_table(methods, view, about, task=task)
-        return replace(made, note=". ".join(made.legend()) + ".")
+        return summary_table(self.summary, view)
 
     def markdown(self) -> str:
-        """The table as Markdown."""
         return self.shown().markdown()
 
     def latex(self) -> str:
@@ -156,7 +149,6 @@ class Saved(Mapping[str, SavedMethod]):
         return f"{self.folder}\n{self.shown('terminal').text()}"
 
     def _repr_html_(self) -> str:
-        """The table, for notebooks."""
         shown = self.shown()
         return shown.notebook([shown.note])
 

@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from cgpfl.inference.nodes import Graph, NoGraphError
-from cgpfl.inference.operations import PLAIN, SAMPLES, Operations, Value, fixed
+from cgpfl.inference.operations import COMPOSED, PLAIN, SAMPLES, Operations, Value, fixed
 
 INLINED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 """Where an operation that calls a program has it."""
@@ -31,7 +31,6 @@ def lower(graph: Graph, apply: Callable[[Any, Any], Any], params: Any, shape: tu
 
 class _Lowering(Operations):
     def run(self, program: ClosedJaxpr, args: list[Value]) -> list[Value]:
-        """The outputs of a program."""
         known: dict[Any, Value] = dict(zip(program.jaxpr.constvars, map(np.asarray, program.consts), strict=True))
         known |= dict(zip(program.jaxpr.invars, args, strict=True))
 
@@ -44,7 +43,6 @@ class _Lowering(Operations):
         return [read(v) for v in program.jaxpr.outvars]
 
     def step(self, step: Any, args: list[Value]) -> list[Value]:
-        """The outputs of one operation."""
         inner = next((step.params[name] for name in INLINED if name in step.params), None)
         if step.primitive.name == "scan":
             return self.scan(step, args)
@@ -56,6 +54,8 @@ class _Lowering(Operations):
         name = step.primitive.name
         if name in PLAIN:
             return [self.add(PLAIN[name], *args)]
+        if name in COMPOSED:
+            return [COMPOSED[name](self.add, *args)]
         write = getattr(self, f"_{name}", None)
         if write is None:
             raise NoGraphError(f"JAX's operation {name} has none in ONNX here")

@@ -38,7 +38,6 @@ class Graph:
         self.kept: dict[Any, str] = {}
 
     def constant(self, name: str, values: Any) -> str:
-        """An array of the graph."""
         self.arrays.append(self.numpy_helper.from_array(np.asarray(values, order="C"), name))
         return name
 
@@ -51,7 +50,6 @@ class Graph:
         return self.kept[content]
 
     def cast(self, x: str, dtype: Any) -> str:
-        """``x`` as another kind of number."""
         return self.add("Cast", x, to=self.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def add(self, kind: str, *inputs: str, output: str = "", **settings: Any) -> str:

@@ -4,6 +4,7 @@ its other arguments are the inputs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,17 @@ PLAIN = {
     **dict.fromkeys(("copy", "copy_p", "stop_gradient", "reduce_precision", "optimization_barrier"), "Identity"),
 }
 """Operations that are one node with the same inputs."""
+COMPOSED: dict[str, Callable[..., str]] = {
+    "ne": lambda add, a, b: add("Not", add("Equal", a, b)),
+    "rsqrt": lambda add, x: add("Reciprocal", add("Sqrt", x)),
+    "erfc": lambda add, x: add("Sub", ONE, add("Erf", x)),
+    "log1p": lambda add, x: add("Log", add("Add", x, ONE)),
+    "expm1": lambda add, x: add("Sub", add("Exp", x), ONE),
+    "square": lambda add, x: add("Mul", x, x),
+    "is_finite": lambda add, x: add("Not", add("Or", add("IsNaN", x), add("IsInf", x))),
+    "clamp": lambda add, low, x, high: add("Min", add("Max", x, low), high),
+}
+"""Operations that are a few nodes, whatever their settings."""
 
 
 class Operations:
@@ -54,43 +66,18 @@ class Operations:
         return self.add("Concat", *parts, axis=0)
 
     def reshaped(self, x: Value, shape: tuple[Any, ...]) -> str:
-        """``x`` in another shape."""
         unknown = [d for d in shape if not fixed(d)]
         if len(unknown) == 1 and 0 not in shape:  # one size may be left open
             return self.add("Reshape", x, np.array([d if fixed(d) else -1 for d in shape], np.int64))
         return self.add("Reshape", x, self.sizes(shape))
 
-    def _ne(self, step: Any, a: Value, b: Value) -> str:
-        return self.add("Not", self.add("Equal", a, b))
-
-    def _rsqrt(self, step: Any, x: Value) -> str:
-        return self.add("Reciprocal", self.add("Sqrt", x))
-
-    def _erfc(self, step: Any, x: Value) -> str:
-        return self.add("Sub", ONE, self.add("Erf", x))
-
-    def _log1p(self, step: Any, x: Value) -> str:
-        return self.add("Log", self.add("Add", x, ONE))
-
-    def _expm1(self, step: Any, x: Value) -> str:
-        return self.add("Sub", self.add("Exp", x), ONE)
-
-    def _square(self, step: Any, x: Value) -> str:
-        return self.add("Mul", x, x)
-
     def _integer_pow(self, step: Any, x: Value) -> str:
         return self.add("Pow", x, np.asarray(step.params["y"], step.invars[0].aval.dtype))
-
-    def _is_finite(self, step: Any, x: Value) -> str:
-        return self.add("Not", self.add("Or", self.add("IsNaN", x), self.add("IsInf", x)))
 
     def _select_n(self, step: Any, which: Value, *cases: Value) -> str:
         if len(cases) != 2 or step.invars[0].aval.dtype != bool:
             raise NoGraphError("a choice among more than two has none in ONNX here")
         return self.add("Where", which, cases[1], cases[0])
-
-    def _clamp(self, step: Any, low: Value, x: Value, high: Value) -> str:
-        return self.add("Min", self.add("Max", x, low), high)
 
     def _convert_element_type(self, step: Any, x: Value) -> str:
         return self.graph.cast(x if isinstance(x, str) else self.graph.array(x), step.params["new_dtype"])

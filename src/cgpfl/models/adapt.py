@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from cgpfl.errors import CgpflError
+from cgpfl.errors import CgpflError, one_line
 from cgpfl.models.base import GIVEN, Model, Params
 from cgpfl.models.lora import lora
 from cgpfl.models.nets import CNN, DNN, MLR
@@ -27,6 +28,14 @@ MODELS = Registry(
     "model",
     {"mlr": MLR, "dnn": DNN, "cnn": CNN, "resnet": ResNet, "gru": GRU, "transformer": Transformer, "lora": lora},
 )
+
+MODULES = {
+    "flax.linen": ("flax", "from_linen"),
+    "flax.nnx": ("flax", "from_nnx"),
+    "equinox": ("equinox", "from_equinox"),
+    "torch.nn": ("torch", "from_torch"),
+}
+"""Packages whose modules are models, and what makes one of them; none of these need be installed."""
 
 
 @dataclass(frozen=True)
@@ -77,22 +86,9 @@ def as_model(
         raise CgpflError(f"model settings ({', '.join(settings)}) only go with a model's name, one of {_names()}")
     elif isinstance(model, Model):
         built = model
-    elif _is_a(model, "flax.linen"):
-        from cgpfl.models.flax import from_linen
-
-        built = from_linen(model, shape, classes)
-    elif _is_a(model, "flax.nnx"):
-        from cgpfl.models.flax import from_nnx
-
-        built = from_nnx(model, shape, classes)
-    elif _is_a(model, "equinox"):
-        from cgpfl.models.equinox import from_equinox
-
-        built = from_equinox(model, shape, classes)
-    elif _is_a(model, "torch.nn"):
-        from cgpfl.models.torch import from_torch
-
-        built = from_torch(model, shape, classes)
+    elif package := next((package for package in MODULES if _is_a(model, package)), ""):
+        name, function = MODULES[package]
+        built = getattr(importlib.import_module(f"cgpfl.models.{name}"), function)(model, shape, classes)
     elif isinstance(model, tuple) and len(model) == 2 and all(callable(f) for f in model):
         drawing = _takes(model[1], "key")
         built = Functions(shape, classes, start=model[0], forward=model[1], stochastic=drawing)
@@ -153,8 +149,8 @@ def _brought(name: str, thing: Any, shape: tuple[int, ...], classes: int, settin
         except CgpflError:
             raise
         except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise CgpflError(f"model {name}: cannot be made with {settings or 'no settings'}: {reason}") from error
+            made = settings or "no settings"
+            raise CgpflError(f"model {name}: cannot be made with {made}: {one_line(error)}") from error
     elif settings:
         raise CgpflError(f"model {name}: is an object; {', '.join(settings)} cannot be set")
     return as_model(thing, shape, classes)

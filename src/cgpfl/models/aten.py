@@ -84,7 +84,11 @@ UNARY: dict[str, Operation] = {
     "isinf": jnp.isinf,
     "logical_not": jnp.logical_not,
     "bitwise_not": jnp.invert,
+    "gelu": lambda x, approximate="none": jax.nn.gelu(x, approximate=approximate == "tanh"),
+    "leaky_relu": jax.nn.leaky_relu,
+    "softplus": lambda x, beta=1, most=20: jnp.where(x * beta > most, x, jax.nn.softplus(x * beta) / beta),
     "detach": jax.lax.stop_gradient,
+    "type_as": lambda x, other: x.astype(other.dtype),
     "zeros_like": lambda x, dtype=None: jnp.zeros(x.shape, kind(dtype, x.dtype)),
     "ones_like": lambda x, dtype=None: jnp.ones(x.shape, kind(dtype, x.dtype)),
     **dict.fromkeys(("contiguous", "clone", "alias", "lift_fresh_copy", "lift_fresh"), lambda x: x),
@@ -110,24 +114,17 @@ for _name, _function in UNARY.items():
     operation(f"{_name}.default")(_function)
 for _name, _function in BINARY.items():
     operation(*(f"{_name}.{o}" for o in ("default", "Tensor", "Scalar", "Tensor_Scalar", "Tensor_Tensor")))(_function)
+operation("add.Tensor", "add.Scalar")(lambda a, b, alpha=1: jnp.add(a, b if alpha == 1 else alpha * b))
+operation("sub.Tensor", "sub.Scalar")(lambda a, b, alpha=1: jnp.subtract(a, b if alpha == 1 else alpha * b))
+operation("rsub.Tensor", "rsub.Scalar")(lambda a, b, alpha=1: jnp.subtract(b, a if alpha == 1 else alpha * a))
+operation("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")(jnp.where)
+operation("masked_fill.Scalar", "masked_fill.Tensor")(lambda x, mask, value: jnp.where(mask, value, x))
 
 
-@operation("add.Tensor", "add.Scalar")
-def add(a: Any, b: Any, alpha: float = 1) -> Array:
-    """A + alpha·b."""
-    return jnp.add(a, b if alpha == 1 else alpha * b)
-
-
-@operation("sub.Tensor", "sub.Scalar")
-def sub(a: Any, b: Any, alpha: float = 1) -> Array:
-    """A − alpha·b."""
-    return jnp.subtract(a, b if alpha == 1 else alpha * b)
-
-
-@operation("rsub.Scalar", "rsub.Tensor")
-def rsub(a: Any, b: Any, alpha: float = 1) -> Array:
-    """B − alpha·a."""
-    return sub(b, a, alpha)
+@operation("clamp.default", "clamp.Tensor", "hardtanh.default", "clamp_min.default")
+def clamp(x: Array, low: Any = None, high: Any = None, **named: Any) -> Array:
+    """Values from ``low`` to ``high``."""
+    return jnp.clip(x, named.get("min", low), named.get("max", high))
 
 
 @operation("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "floor_divide.default")
@@ -138,46 +135,10 @@ def div(a: Any, b: Any, rounding_mode: str | None = None) -> Array:
     return jnp.floor_divide(a, b) if rounding_mode == "floor" else jnp.trunc(jnp.divide(a, b))
 
 
-@operation("gelu.default")
-def gelu(x: Array, approximate: str = "none") -> Array:
-    """x·Φ(x)."""
-    return jax.nn.gelu(x, approximate=approximate == "tanh")
-
-
-@operation("leaky_relu.default")
-def leaky_relu(x: Array, slope: float = 0.01) -> Array:
-    """x, or slope·x below 0."""
-    return jax.nn.leaky_relu(x, slope)
-
-
 @operation("elu.default")
 def elu(x: Array, alpha: float = 1.0, scale: float = 1, input_scale: float = 1) -> Array:
     """x, or alpha·(eˣ − 1) below 0."""
     return scale * jnp.where(x > 0, x, alpha * jnp.expm1(jnp.minimum(x, 0) * input_scale))
-
-
-@operation("softplus.default")
-def softplus(x: Array, beta: float = 1, threshold: float = 20) -> Array:
-    """log(1 + e^(βx))/β; x itself beyond the threshold."""
-    return jnp.where(x * beta > threshold, x, jax.nn.softplus(x * beta) / beta)
-
-
-@operation("clamp.default", "clamp.Tensor", "hardtanh.default", "clamp_min.default")
-def clamp(x: Array, low: Any = None, high: Any = None, **named: Any) -> Array:
-    """Values from ``low`` to ``high``."""
-    return jnp.clip(x, named.get("min", low), named.get("max", high))
-
-
-@operation("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
-def where(condition: Array, a: Any, b: Any) -> Array:
-    """``a`` where the condition holds, else ``b``."""
-    return jnp.where(condition, a, b)
-
-
-@operation("masked_fill.Scalar", "masked_fill.Tensor")
-def masked_fill(x: Array, mask: Array, value: Any) -> Array:
-    """``value`` where the mask is true."""
-    return jnp.where(mask, value, x)
 
 
 @operation("to.dtype", "_to_copy.default", "to.dtype_layout", "to.device")
@@ -185,12 +146,6 @@ def to(x: Array, *more: Any, dtype: Any = None, **_: Any) -> Array:
     """Another kind of number."""
     named = [m for m in (dtype, *more) if str(m).startswith("torch.") and not isinstance(m, bool)]
     return x.astype(kind(named[0], x.dtype)) if named else x
-
-
-@operation("type_as.default")
-def type_as(x: Array, other: Array) -> Array:
-    """The other's kind of number."""
-    return x.astype(other.dtype)
 
 
 # --- sums -------------------------------------------------------------------------------------------------------------

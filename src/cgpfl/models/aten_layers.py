@@ -23,12 +23,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     return affine({"weight": weight, "bias": bias}, x)
 
 
-@operation("addmm.default", "baddbmm.default")
-def addmm(c: Array, a: Array, b: Array, beta: float = 1, alpha: float = 1) -> Array:
-    """beta·c + alpha·(a·b)."""
-    return beta * c + alpha * (a @ b)
-
-
+operation("addmm.default", "baddbmm.default")(lambda c, a, b, beta=1, alpha=1: beta * c + alpha * (a @ b))
 OPERATIONS.update(dict.fromkeys(("matmul.default", "mm.default", "bmm.default", "mv.default"), jnp.matmul))
 OPERATIONS["einsum.default"] = lambda formula, parts, path=None: jnp.einsum(formula, *parts)
 
@@ -175,15 +170,5 @@ OPERATIONS["native_group_norm.default"] = lambda x, w, b, n, c, area, groups, ep
     None,
     None,
 )
-
-
-@operation("softmax.int", "_softmax.default", "_safe_softmax.default")
-def softmax(x: Array, axis: int, *_: Any, **__: Any) -> Array:
-    """Shares that sum to 1."""
-    return jax.nn.softmax(x, axis)
-
-
-@operation("log_softmax.int", "_log_softmax.default")
-def log_softmax(x: Array, axis: int, *_: Any, **__: Any) -> Array:
-    """Their logarithms."""
-    return jax.nn.log_softmax(x, axis)
+operation("softmax.int", "_softmax.default", "_safe_softmax.default")(lambda x, axis, *_, **__: jax.nn.softmax(x, axis))
+operation("log_softmax.int", "_log_softmax.default")(lambda x, axis, *_, **__: jax.nn.log_softmax(x, axis))

@@ -67,22 +67,12 @@ def scaled_dot_product_attention(
     return draw.dropped(shares, named.get("dropout_p", rate)) @ value
 
 
-@random("dropout.default")
-def dropout_(x: Array, rate: float, training: bool, *, draw: Draw) -> Array:
-    """Each value by itself."""
-    return draw.dropped(x, rate, training)
-
-
-@random("native_dropout.default")
-def native_dropout(x: Array, rate: float, training: bool, *, draw: Draw) -> tuple[Array, None]:
-    """The same, in a decomposed graph."""
-    return draw.dropped(x, rate, training), None
-
-
-@random("feature_dropout.default")
-def feature_dropout(x: Array, rate: float, training: bool, *, draw: Draw) -> Array:
-    """Whole channels ``[B, C]`` of ``[B, C, ...]``."""
-    return draw.dropped(x, rate, training, (*x.shape[:2], *[1] * (x.ndim - 2)))
+random("dropout.default")(lambda x, rate, training, *, draw: draw.dropped(x, rate, training))
+random("native_dropout.default")(lambda x, rate, training, *, draw: (draw.dropped(x, rate, training), None))
+# Whole channels ``[B, C]`` of ``[B, C, ...]``.
+random("feature_dropout.default")(
+    lambda x, rate, training, *, draw: draw.dropped(x, rate, training, (*x.shape[:2], *[1] * (x.ndim - 2)))
+)
 
 
 def _lstm(layer: dict[str, Any], x: Array, state: tuple[Array, Array]) -> tuple[Array, Array, Array]:

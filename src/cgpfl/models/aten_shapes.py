@@ -18,12 +18,6 @@ ENDLESS = 2**31 - 1
 """From here on the end of a slice is that of the axis."""
 
 
-@operation("view.default", "reshape.default", "_unsafe_view.default")
-def reshape(x: Array, shape: Sequence[int]) -> Array:
-    """Row by row."""
-    return jnp.reshape(x, tuple(shape))
-
-
 @operation("flatten.using_ints")
 def flatten(x: Array, first: int = 0, last: int = -1) -> Array:
     """Axes ``first`` to ``last`` as one."""
@@ -36,18 +30,6 @@ def unflatten(x: Array, axis: int, sizes: Sequence[int]) -> Array:
     """One axis as several."""
     axis = axis % x.ndim
     return x.reshape(*x.shape[:axis], *sizes, *x.shape[axis + 1 :])
-
-
-@operation("permute.default")
-def permute(x: Array, order: Sequence[int]) -> Array:
-    """Axes in another order."""
-    return jnp.transpose(x, tuple(a % x.ndim for a in order))
-
-
-@operation("unsqueeze.default")
-def unsqueeze(x: Array, axis: int) -> Array:
-    """An axis of one more."""
-    return jnp.expand_dims(x, axis)
 
 
 @operation("squeeze.dim", "squeeze.dims", "squeeze.default")
@@ -64,12 +46,6 @@ def expand(x: Array, sizes: Sequence[int], implicit: bool = False) -> Array:
     return jnp.broadcast_to(x, tuple(o if s == -1 else s for s, o in zip(sizes, own, strict=True)))
 
 
-@operation("expand_as.default")
-def expand_as(x: Array, other: Array) -> Array:
-    """To the other's shape."""
-    return jnp.broadcast_to(x, other.shape)
-
-
 @operation("slice.Tensor")
 def slice_(x: Array, axis: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Array:
     """From ``start`` to before ``end``."""
@@ -78,30 +54,6 @@ def slice_(x: Array, axis: int = 0, start: int | None = None, end: int | None = 
         return x
     first, last, step = builtins.slice(start, end, step).indices(x.shape[axis])
     return jax.lax.slice_in_dim(x, first, max(first, last), step, axis)
-
-
-@operation("select.int")
-def select(x: Array, axis: int, place: int) -> Array:
-    """One place of an axis, without it."""
-    return jax.lax.index_in_dim(x, place, axis, keepdims=False)
-
-
-@operation("split.Tensor")
-def split(x: Array, size: int, axis: int = 0) -> list[Array]:
-    """Parts of ``size``, the last may be smaller."""
-    return jnp.split(x, list(range(size, x.shape[axis], size)), axis)
-
-
-@operation("split_with_sizes.default", "split.sizes")
-def split_with_sizes(x: Array, sizes: Sequence[int], axis: int = 0) -> list[Array]:
-    """Parts of these sizes."""
-    return jnp.split(x, np.cumsum(sizes)[:-1].tolist(), axis)
-
-
-@operation("chunk.default")
-def chunk(x: Array, parts: int, axis: int = 0) -> list[Array]:
-    """So many parts of one size, the last may be smaller."""
-    return split(x, -(-x.shape[axis] // parts), axis)
 
 
 @operation("index.Tensor")
@@ -124,7 +76,23 @@ def pad(x: Array, sides: Sequence[int], mode: Any = 0.0, value: Any = None) -> A
     return jnp.pad(x, [(0, 0)] * (x.ndim - len(pairs)) + pairs, constant_values=fill)
 
 
+def split(x: Array, size: int, axis: int = 0) -> list[Array]:
+    """Parts of ``size``, the last may be smaller."""
+    return jnp.split(x, list(range(size, x.shape[axis], size)), axis)
+
+
 PLAIN: dict[str, Operation] = {
+    **dict.fromkeys(("view.default", "reshape.default", "_unsafe_view.default"), jnp.reshape),
+    "permute.default": jnp.transpose,
+    "unsqueeze.default": jnp.expand_dims,
+    "expand_as.default": lambda x, other: jnp.broadcast_to(x, other.shape),
+    "select.int": lambda x, axis, place: jax.lax.index_in_dim(x, place, axis, keepdims=False),
+    "split.Tensor": split,
+    **dict.fromkeys(
+        ("split_with_sizes.default", "split.sizes"),
+        lambda x, sizes, axis=0: jnp.split(x, np.cumsum(sizes)[:-1].tolist(), axis),
+    ),
+    "chunk.default": lambda x, parts, axis=0: split(x, -(-x.shape[axis] // parts), axis),
     "transpose.int": jnp.swapaxes,
     "t.default": lambda x: x.T,
     "movedim.int": jnp.moveaxis,

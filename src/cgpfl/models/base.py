@@ -103,7 +103,6 @@ class Layered(Model):
         raise TypeError(f"{type(self).__name__} defines no tail")
 
     def apply(self, params: Params, x: Array) -> Array:
-        """Logits ``[B, classes]`` of inputs ``x [B, *shape]``."""
         first, rest = self.split(params)
         return self.tail(rest, affine(first, x.reshape(x.shape[0], -1)))
 

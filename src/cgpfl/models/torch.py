@@ -32,6 +32,8 @@ OF_NUMBERS: dict[Any, Callable[..., Any]] = {
     operator.truediv: operator.truediv,
 }
 """What is computed of shapes, and parts of what an operation returns."""
+IGNORED = ("device", "pin_memory", "layout", "memory_format", "non_blocking", "generator")
+"""Settings of where and how an array lies in memory."""
 WAY_OUT = "write that part in flax, or with operations that the guide on PyTorch modules lists"
 
 
@@ -244,9 +246,10 @@ class _Program:
                 values[node] = OF_NUMBERS[node.target](*known(node.args))
             else:
                 name = _name(node.target)
+                settings = {key: known(value) for key, value in node.kwargs.items() if key not in IGNORED}
                 more = {"draw": draw} if name in RANDOM else {}
                 try:
-                    values[node] = OPERATIONS[name](*known(node.args), **_settings(node, known), **more)
+                    values[node] = OPERATIONS[name](*known(node.args), **settings, **more)
                 except UnsupportedError as error:
                     raise CgpflError(f"model: {_where(node)}: {name.partition('.')[0]} {error}") from error
         raise CgpflError("model: the module answers nothing")
@@ -255,11 +258,3 @@ class _Program:
         if place in self.parameters:
             return params[self.parameters[place]]
         return jnp.asarray(self.constants[place]) if place in self.constants else x
-
-
-IGNORED = ("device", "pin_memory", "layout", "memory_format", "non_blocking", "generator")
-"""Settings of where and how an array lies in memory."""
-
-
-def _settings(node: Any, known: Callable[[Any], Any]) -> dict[str, Any]:
-    return {name: known(value) for name, value in node.kwargs.items() if name not in IGNORED}

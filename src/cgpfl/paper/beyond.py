@@ -17,7 +17,7 @@ from cgpfl.experiment.folder import parameters
 from cgpfl.experiment.table import LEVEL
 from cgpfl.files import save_csv, write
 from cgpfl.paper.draw import panels
-from cgpfl.paper.plan import Part, Plan
+from cgpfl.paper.plan import Part, Plan, with_spread
 from cgpfl.paper.section import Figure, Section
 from cgpfl.report.figures import COLOURS
 from cgpfl.report.pictures import save_picture
@@ -130,12 +130,8 @@ def _make(plan: Plan) -> Section:
         for r, label in enumerate(labels):
             row = table[label]
             mark = "" if label == best or not row["tied"] else " ≈"
-            value = (
-                "diverged"
-                if np.isnan(row["accuracy"])
-                else f"{100 * row['accuracy']:.1f} ± {100 * row['std']:.1f}{mark}"
-            )
-            rows[r].append(value)
+            value = with_spread(100 * row["accuracy"], 100 * row["std"], 2)
+            rows[r].append(value if np.isnan(row["accuracy"]) else value + mark)
             chosen = compared.runs[label].chosen or {}
             facts.append(
                 {

@@ -79,7 +79,7 @@ class Part:
     needs: Callable[[Plan], list[Cell]]
     make: Callable[[Plan], Section]
     tunes: Callable[[Plan], list[tuple[Setting, str]]] = lambda plan: []
-    prepare: Callable[[Plan], None] = lambda plan: None
+    prepare: Callable[[Plan], Any] = lambda plan: None
     over: Callable[[Plan], list[Setting]] = lambda plan: []
 
 

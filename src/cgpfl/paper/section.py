@@ -56,7 +56,6 @@ class Section:
 
     @classmethod
     def load(cls, folder: Path) -> Section:
-        """What :meth:`save` left."""
         values = json.loads((folder / "section.json").read_text())
         for name, kind in (("tables", Table), ("figures", Figure), ("verdicts", Verdict)):
             values[name] = [kind(**one) for one in values[name]]

@@ -12,7 +12,7 @@ from cgpfl.experiment.table import Runs
 from cgpfl.files import save_csv
 from cgpfl.paper.cells import Cell
 from cgpfl.paper.draw import COLOUR, NAMES, panels
-from cgpfl.paper.plan import NotRunError, Part, Plan, percent, shown
+from cgpfl.paper.plan import NotRunError, Part, Plan, percent, shown, with_spread
 from cgpfl.paper.published import TABLE_1, table_1
 from cgpfl.paper.readings import FIRST, READINGS, TUNED, table_1_cell, table_seeds
 from cgpfl.paper.section import Figure, Section, Verdict, grade
@@ -213,7 +213,7 @@ def _chosen(plan: Plan, settings: list[Setting]) -> Table:
             except NotRunError:
                 line.append("–")
                 continue
-            line.append(f"{words(found.taken.values)} ({_number(found.taken.validation)})")
+            line.append(f"{words(found.taken.values)} ({with_spread(found.taken.validation, 0.0, 1)})")
             facts += [
                 {
                     "setting": setting.title,
@@ -231,10 +231,6 @@ def _chosen(plan: Plan, settings: list[Setting]) -> Table:
         save_csv(plan.out / "table1" / "tuning.csv", facts)
     title = f"The chosen rates, and their validation accuracy (%) on seed {SEED}"
     return Table(title, ["method", *(s.title for s in settings)], table)
-
-
-def _number(value: float) -> str:
-    return "diverged" if np.isnan(value) else f"{value:.1f}"
 
 
 def _draw(plan: Plan, settings: list[Setting]) -> None:

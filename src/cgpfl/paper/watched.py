@@ -260,12 +260,8 @@ def _tunes(plan: Plan) -> list[tuple[Setting, str]]:
     return [(s, label) for s in watched_settings(plan) for label in LABELS]
 
 
-def _prepare(plan: Plan) -> None:
-    _each(plan)
-
-
 def _part(name: str, meaning: str, make: Callable[[Plan], Section]) -> Part:
-    return Part(name, meaning, lambda plan: [], make, _tunes, _prepare, watched_settings)
+    return Part(name, meaning, lambda plan: [], make, _tunes, _each, watched_settings)
 
 
 FIGURE_CONTEXTS = _part("figure-contexts", "clients × rounds context map, ‖Q − I‖", _make_contexts)

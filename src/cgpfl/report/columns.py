@@ -255,6 +255,16 @@ def comparison_table(
     return _table(COMPARISON, entries, view, metrics, task, f"{100 * target:.1f} %")
 
 
+def summary_table(summary: Mapping[str, Any], view: str) -> Table:
+    """The table of a ``summary.json``, of a run or of a comparison, with what its columns mean as a note."""
+    methods, about, task = summary["methods"], summary.get("metrics", {}), summary["data"].get("task", PLAIN)
+    if "seeds" in summary:
+        made = comparison_table(methods, view, about, len(summary["seeds"]), summary["target"], task)
+    else:
+        made = run_table(methods, view, about, task=task)
+    return replace(made, note=". ".join(made.legend()) + ".")
+
+
 def curves(metrics: About, task: str = PLAIN) -> list[dict[str, Any]]:
     """What the page can draw over rounds: columns of ``history.csv``, with their names in a menu and on an axis."""
     first = headline(task).about()

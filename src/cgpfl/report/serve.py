@@ -55,7 +55,6 @@ class Watch(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it is."""
         return f"http://127.0.0.1:{self.server_port}/"
 
     def state(self) -> tuple[Any, ...]:
@@ -71,7 +70,6 @@ class Watch(ThreadingHTTPServer):
             return self._made[1]
 
     def page(self) -> bytes:
-        """The whole page."""
         with self._lock:
             return html(self.runs, self._following).encode()
 
@@ -91,7 +89,6 @@ class Watch(ThreadingHTTPServer):
             self._free.release()
 
     def server_close(self) -> None:
-        """End the connections, too."""
         self.ended.set()
         super().server_close()
 
@@ -102,7 +99,6 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """One of the three."""
         host = (self.headers.get("Host") or "").rsplit(":", 1)[0]
         if host not in ("127.0.0.1", "localhost"):  # a page elsewhere must not read this through a name it controls
             return self._send(403, PLAIN, b"only from this machine\n")

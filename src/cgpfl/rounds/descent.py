@@ -93,7 +93,6 @@ class Momentum(Descent):
     momentum: float = hyper(0.9, "β: how much of the last direction is kept", low=0, high=0.9999)
 
     def transform(self) -> optax.GradientTransformation:
-        """Optax's trace."""
         import optax
 
         return optax.trace(decay=self.momentum)
@@ -110,7 +109,6 @@ class Adam(Descent):
     eps: float = hyper(1e-8, "ε: floor of the second moment's root", above=0)
 
     def transform(self) -> optax.GradientTransformation:
-        """Optax's."""
         import optax
 
         return optax.scale_by_adam(b1=self.b1, b2=self.b2, eps=self.eps)
@@ -125,7 +123,6 @@ class Optax(Descent):
     rule: str = hyper("", "package.module:function → optax.GradientTransformation that ascends (scale_by_…)")
 
     def transform(self) -> optax.GradientTransformation:
-        """What the function returns."""
         make: Callable[[], optax.GradientTransformation] = imported(self.rule, "optax rule")
         return make()
 

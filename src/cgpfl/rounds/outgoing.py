@@ -16,7 +16,7 @@ from jax import Array
 
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.registry import Registry
-from cgpfl.tree import Tree
+from cgpfl.tree import Tree, normals
 
 
 @algorithm
@@ -60,7 +60,6 @@ class Clip(Outgoing):
     norm: float = hyper(1.0, "largest norm of an update", above=0)
 
     def change(self, update: Tree, key: Array) -> Tree:
-        """Shortened, if it is too long."""
         length = norm(update)
         factor = jnp.where(length > self.norm, self.norm / jnp.maximum(length, 1e-30), 1.0)
         return jax.tree.map(lambda v: (factor * v).astype(v.dtype), update)
@@ -75,13 +74,7 @@ class Noise(Outgoing):
     scale: float = hyper(0.01, "standard deviation of the noise", low=0)
 
     def change(self, update: Tree, key: Array) -> Tree:
-        """With noise."""
-        leaves, structure = jax.tree.flatten(update)
-        keys = jax.random.split(key, max(len(leaves), 1))
-        noisy = [
-            v + (self.scale * jax.random.normal(k, v.shape)).astype(v.dtype) for v, k in zip(leaves, keys, strict=False)
-        ]
-        return jax.tree.unflatten(structure, noisy)
+        return jax.tree.map(lambda v, n: v + (self.scale * n).astype(v.dtype), update, normals(update, key))
 
 
 @algorithm
@@ -119,8 +112,6 @@ class Quantise(Encoder):
         return scale, (rows << shifts).sum(axis=1).astype(jnp.uint8)
 
     def decode(self, sent: Any, like: Tree) -> Tree:
-        """The numbers again."""
-
         def leaf(v: Any, code: tuple[Array, Array]) -> Array:
             scale, packed = code
             shifts = self.bits * jnp.arange(self._each)

@@ -26,11 +26,6 @@ CHECKS: dict[str, Callable[[Suite], None]] = {
 }
 """The checks by name."""
 
-FUNCTIONS = (
-    *("init_server", "init_client", "send", "train", "aggregate"),
-    *("personal", "shared", "report", "gradients"),
-)
-
 
 def check_algorithm(method: Any, *, skip: tuple[str, ...] = ()) -> None:
     """Raise :class:`ContractError` where ``method`` (an object of the contract, or a name) breaks it.
@@ -64,7 +59,7 @@ def check_algorithm(method: Any, *, skip: tuple[str, ...] = ()) -> None:
         raise ContractError(f"{method.__name__}: contract: this is a class; give an object, {method.__name__}()")
     name = getattr(method, "name", "") or type(method).__name__
     if not isinstance(method, Algorithm):
-        missing = [f for f in FUNCTIONS if not hasattr(method, f)]
+        missing = [f for f in vars(Algorithm) if not f.startswith("_") and not hasattr(method, f)]
         raise ContractError(f"{name}: contract: lacks {', '.join(missing)}; see cgpfl.Algorithm")
     if jax.tree_util.all_leaves([method]):
         raise ContractError(f"{name}: contract: JAX does not know its hyper-parameters; use @cgpfl.algorithm")

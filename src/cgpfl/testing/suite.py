@@ -148,7 +148,6 @@ class Suite:
         return jax.jit(self.method.aggregate)
 
     def sent(self, server: Any) -> Any:
-        """Everybody's message."""
         return jax.vmap(lambda i: self.method.send(server, i))(jnp.arange(CLIENTS))
 
     def close(self, check: str, what: str, a: Any, b: Any) -> None:

@@ -44,11 +44,8 @@ def client_app(work: Work, verify: Callable[[], Verify] | None = None) -> Client
         return Message(RecordDict({"client": said}), reply_to=message)
 
     @app.train()
-    def train(message: Message, context: Context) -> Message:
-        return _do(work, message, context, verify)
-
     @app.evaluate()
-    def evaluate(message: Message, context: Context) -> Message:
+    def ordered(message: Message, context: Context) -> Message:
         return _do(work, message, context, verify)
 
     return app

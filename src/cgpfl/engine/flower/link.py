@@ -116,7 +116,6 @@ class Link:
             pause = min(2 * pause, POLL[1])
 
     def called(self, client: int) -> str:
-        """A client for people."""
         return called(self.names, client)
 
     def there(self) -> list[int]:

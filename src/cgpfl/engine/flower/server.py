@@ -80,13 +80,11 @@ class Coordinator:
         self.message_like = jax.eval_shape(method.send, first, jnp.int32(0))
 
     def start(self) -> ServerState:
-        """Before the first round."""
         server = jax.jit(self.method.init_server)(self.task, self._setup[0])
         nobody = np.zeros(self.clients, np.int32)
         return ServerState(server, 0, nobody, nobody, nobody)
 
     def shapes(self) -> Any:
-        """The form of the server's state."""
         return jax.eval_shape(self.method.init_server, self.task, self._setup[0])
 
     @cached_property

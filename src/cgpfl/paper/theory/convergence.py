@@ -129,7 +129,6 @@ class Constants:
         return first, second, np.full_like(T, 52 * self.delta2 / (K * N))
 
     def bound(self, rounds: Any) -> Any:
-        """Their sum."""
         return sum(self.terms(rounds))
 
     @property
@@ -160,7 +159,6 @@ class ConvergenceBound:
 
     @property
     def terms(self) -> tuple[float, float, float]:
-        """The three terms of the bound."""
         first, second, third = self.constants.terms(self.rounds)
         return float(first), float(second), float(third)
 

@@ -128,7 +128,6 @@ class _Looked(Simulation):
         return state
 
     def furthest(self, start: int) -> int:
-        """One round."""
         return start + 1
 
     def advance(self, state: State, start: int, stop: int) -> tuple[State, dict[str, np.ndarray], list[int]]:

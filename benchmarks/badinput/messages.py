@@ -61,9 +61,8 @@ def array(value: Array, draw: random.Random) -> Array:
     own = value.numpy()
     how = draw.randrange(9)
     if how == 0:
-        return Array(
-            np.zeros(draw.choice([s for s in SHAPES if 0 <= np.prod(s) < 10**4]), draw.choice(["f4", "f8", "i8"]))
-        )
+        others = [s for s in SHAPES if s != own.shape and 0 <= np.prod(s) < 10**4]  # of its own form it is an upload
+        return Array(np.zeros(draw.choice(others), draw.choice(["f4", "f8", "i8"])))
     if how == 1:
         return Array(np.full_like(own, draw.choice([np.nan, np.inf, -np.inf])))
     if how == 2:

@@ -121,7 +121,7 @@ def up(
                 f"out {out}: exists already; choose another, or go on by: cgpfl deploy up {out}/app --out {out}"
             )
         folder = out / "app"
-        write_app(folder, experiment, deploy, federation.form(experiment.loss), around=0o700)
+        write_app(folder, experiment, deploy, federation.form(experiment.loss), parent_mode=0o700)
     else:
         given = {"nodes": nodes, "method": method, **flags, "set": settings}
         wrong = [name.replace("_", "-") for name, value in given.items() if value is not None]

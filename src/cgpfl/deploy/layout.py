@@ -58,9 +58,9 @@ def write_app(
     *,
     host: str = "localhost",
     port: int = 9443,
-    around: int = 0o777,
+    parent_mode: int = 0o777,
 ) -> None:
-    """Write the app into the new folder ``folder``; ``around``: mode of the one around it, where that is new, too.
+    """Write the app into the new folder ``folder``; ``parent_mode``: of the one it is in, where that is new, too.
 
     What cannot be leaves no folder. Nodes reach nginx as ``host``:``port``; behind it, on loopback, the SuperLink has
     the next port.
@@ -93,7 +93,7 @@ def write_app(
     for name in ("folder", "program"):
         if any(c in str(facts[name]) for c in "\"'`$\\%\n"):
             raise CgpflError(f"{facts[name]}: may have no quotes, $, % or backslashes, for nginx, systemd and shells")
-    folder.parent.mkdir(mode=around, parents=True, exist_ok=True)
+    folder.parent.mkdir(mode=parent_mode, parents=True, exist_ok=True)
     folder.mkdir(exist_ok=True)
     (folder / ".flwr").mkdir(mode=0o700)
     values["deploy"]["orders"] = make_orders(folder / KEYS)

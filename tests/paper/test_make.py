@@ -308,7 +308,16 @@ def test_as_is_everything_there_is_drawn_and_nothing_is_run(made, small, monkeyp
     again = make(["all"], out, quick=True, seeds=2, as_is=True)
     assert again.sections == [*rest.sections[:1], *first.sections, *rest.sections[1:]]
     assert list(again.skipped) == [
-        *("figure-k", "figure-heur", "figure-contexts", "figure-distances", "figure-kmeans", "theory", "variations"),
+        *(
+            "figure-k",
+            "figure-heur",
+            "mu",
+            "figure-contexts",
+            "figure-distances",
+            "figure-kmeans",
+            "theory",
+            "variations",
+        ),
         "beyond",
     ]
     assert again.skipped["figure-k"] == again.skipped["figure-contexts"] == "none of its runs is finished"
@@ -433,7 +442,7 @@ def test_all_is_every_part_in_order():
     assert [p.name for p in ROOM.chosen(["beyond", "all"])] == list(PARTS)
     assert [p.name for p in ROOM.chosen(["theory", "split", "theory"])] == ["split", "theory"]
     assert list(PARTS) == [
-        *("split", "table1", "table2", "figure-k", "figure-heur", "figure-contexts", "figure-distances"),
+        *("split", "table1", "table2", "figure-k", "figure-heur", "mu", "figure-contexts", "figure-distances"),
         *("figure-kmeans", "theory", "sweep", "variations", "beyond"),
     ]
     assert all(part.name == name and part.meaning for name, part in PARTS.items())

@@ -25,7 +25,7 @@ def paper(
 ) -> None:
     """Make the paper's tables and figures, the published numbers beside ours.
 
-    Parts: split, table1, table2, figure-k, figure-heur, figure-contexts, figure-distances, figure-kmeans,
+    Parts: split, table1, table2, figure-k, figure-heur, mu, figure-contexts, figure-distances, figure-kmeans,
     theory, sweep, variations, beyond, all. What is finished is kept: the same command goes on after a stop.
 
     Settings: mnist-mlr, mnist-dnn, fmnist-mlr, fmnist-dnn, cifar10-cnn. With --only the runs of some of them are

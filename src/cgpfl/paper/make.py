@@ -42,6 +42,7 @@ from cgpfl.paper.table2 import TABLE2
 from cgpfl.paper.tuning import tuning_cells
 from cgpfl.paper.variations import VARIATIONS
 from cgpfl.paper.watched import FIGURE_CONTEXTS, FIGURE_DISTANCES, FIGURE_KMEANS
+from cgpfl.paper.weight import MU
 
 PARTS: dict[str, Part] = {
     part.name: part
@@ -51,6 +52,7 @@ PARTS: dict[str, Part] = {
         TABLE2,
         FIGURE_K,
         FIGURE_HEUR,
+        MU,
         FIGURE_CONTEXTS,
         FIGURE_DISTANCES,
         FIGURE_KMEANS,
@@ -61,7 +63,7 @@ PARTS: dict[str, Part] = {
     )
 }
 """In the order of the page."""
-SETS = dict.fromkeys(("table1", "split", "sweep"), ("mnist", "fashion-mnist", "cifar10"))
+SETS = dict.fromkeys(("table1", "split", "sweep", "mu"), ("mnist", "fashion-mnist", "cifar10"))
 """The data sets that a part reads; the others read the first two."""
 ALL = "all of it, wall clock"
 """Of times.json, beside its programs."""

@@ -222,7 +222,12 @@ ORIGINS: tuple[tuple[str, str, str, str], ...] = (
     ("batch size", "20", INHERITED, "not stated; see the variations"),
     ("start of θ in a round", "where it was", STATED, "Algorithm 1 carries Θ; a restart: see the variations"),
     ("warm-up before clustering", "none", STATED, "Algorithm 1 clusters from the first round on"),
-    ("μ of e(K)", "4/cost(1)", OURS, "“appropriate” in the paper; one rule without a scale for every setting"),
+    (
+        "μ of e(K)",
+        "4/cost(1)",
+        OURS,
+        "“appropriate” in the paper; one rule without a scale for every setting; by agreement of seeds: see the weight of e(K)",
+    ),
     ("IFCA's K", "4", STATED, ""),
     ("Per-FedAvg's α", "0.01 to 0.3", VALIDATED, "first reading: 0.1; CIFAR-10 0.03 (by hand: lr is too small a step)"),
     (

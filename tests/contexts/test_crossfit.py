@@ -16,7 +16,7 @@ from cgpfl.contexts import cross_fit, crossfit, placed, prediction
 from cgpfl.contexts.crossfit import rand_index
 from cgpfl.contexts.evidence import FLOOR
 from cgpfl.contexts.frames import Frame, leading, scaled, signal_and_noise
-from cgpfl.contexts.prediction import chosen, differ, gradients, gradual, products, worthwhile
+from cgpfl.contexts.prediction import chosen, differ, gradients, gradual, little, products, worthwhile
 
 FOLDS, MOST, PLACES, P = 5, 6, 40, 30
 
@@ -487,13 +487,13 @@ def test_the_standard_error_by_hand():
 choosing = jax.jit(chosen)
 
 
-def choice(means, wobble, others=(1.0,) * 5, personal=0.0, real=(True,) * 4):
+def choice(means, wobble, others=(1.0,) * 5, personal=0.0, real=(True,) * 4, little=False):
     """Errors of K = 1..4 and N with these means; clients' differ by ± ``wobble`` in turn, the same in each fold."""
     signs = np.array([1, -1, 1, -1])
     errors = np.asarray(means)[None, :, None] + np.asarray(wobble)[None, :, None] * signs
     tiled = np.tile(errors, (3, 1, 1))
     parts = (tiled, others, np.full(5, personal), np.ones(4))
-    return choosing(*(np.asarray(v, np.float32) for v in parts), np.asarray(real, bool))
+    return choosing(*(np.asarray(v, np.float32) for v in parts), np.asarray(real, bool), np.bool_(little))
 
 
 def test_the_smallest_that_none_beats():
@@ -529,6 +529,32 @@ def test_a_number_of_contexts_that_is_not_real_is_not_taken():
     assert int(differ[0]) == 4  # else 2: see above
     silent = [0.2, 0.9, 0.9, 0.9, 0.9]  # but where one says nothing, and contexts do: a gradual difference has one
     assert [int(v) for v in choice([1, 0.5, 0.6, 0.9, 0.96], [3.0, 0, 0, 0, 0], silent, real=(1, 0, 0, 0))] == [2, 0]
+
+
+def test_others_say_little_beside_what_a_client_says_itself():
+    """All others predict 2²/4 = 1 of a client, the client itself 6, or 3 and less: a third is enough."""
+    for own, less in ((6.0, True), (2.9, False)):
+        terms = np.ones((1, 3, 1, 13), np.float32)
+        terms[0, ::2, 0, 10] = 2.0, own
+        terms[0, ::2, 0, 11] = 4.0, own
+        assert bool(little(terms)) == less
+
+
+def test_who_says_little_is_alone_unless_there_are_contexts():
+    rising, steady = [0.5, 0.6, 0.7, 0.8, 0.4], [0.0] * 5
+    assert [int(v) for v in choice(rising, steady)] == [1, 0]
+    assert [int(v) for v in choice(rising, steady, little=True)] == [1, 1]
+    slices = [1.0, 0.5, 0.6, 0.9, 0.4]  # of a gradual difference are no contexts
+    assert [int(v) for v in choice(slices, steady, real=(True,) + (False,) * 3, little=True)] == [1, 1]
+    assert [int(v) for v in choice(slices, steady, little=True)] == [2, 0]
+
+
+def test_networks_that_forget_alike_stand_alone():
+    """A common part that a client's own is nine times as large as, in squares, says little; one as large does not."""
+    for common, lonely in ((1 / 3, True), (1.0, False)):
+        fits = [found(made((1,) * 30, seed, common=common, noise=0.3)[0], seed)[0] for seed in range(3)]
+        assert [bool(fit.alone) for fit in fits] == [lonely] * 3
+        assert all(fit.shared[0] > prediction.ALONE for fit in fits)  # by that alone they would be one context
 
 
 @jax.jit
@@ -573,7 +599,7 @@ def along_a_plane(seed, groups=0):
     where = 1.5 * rng.standard_normal((40, 2))
     if groups:
         where = 1.5 * np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]])[np.arange(40) % groups] + 0.1 * where
-    pure = rng.standard_normal(P) + where @ rng.standard_normal((2, P)) + 0.5 * rng.standard_normal((40, P))
+    pure = 2 * rng.standard_normal(P) + where @ rng.standard_normal((2, P)) + 0.5 * rng.standard_normal((40, P))
     return pure + rng.standard_normal((FOLDS, 40, P))
 
 

@@ -16,8 +16,8 @@ shares, say): the K − 1 directions along which k-means looks predict as well, 
 repeats. Contexts do about as well as their directions, slices of a gradual difference far less; K must reach
 three quarters of it, and be found again without each fold.
 K = N, everybody alone, is the answer where what the others of its context have in common predicts nothing about a
-client (ρ0 of their mean without the client itself: of itself a client says something in any case). ρ2 says how much
-clients differ inside contexts beside the noise of their samples.
+client (ρ0 of their mean without the client itself: of itself a client says something in any case), or, where there
+are no contexts, far less than the client itself does. ρ2 says how much clients differ inside contexts beside the noise of their samples.
 
 What keeps noise out of all this is in :mod:`cgpfl.contexts.frames`, the score in :mod:`cgpfl.contexts.prediction`.
 """
@@ -44,7 +44,7 @@ from cgpfl.contexts.frames import (
     whitened,
 )
 from cgpfl.contexts.kmeans import best_of, lloyd, members_of, prepare, seedings
-from cgpfl.contexts.prediction import chosen, differ, gradients, predicted, products, standard_error, worthwhile
+from cgpfl.contexts.prediction import chosen, differ, gradients, little, predicted, products, standard_error, worthwhile
 
 SAMPLE = 256
 """Clients up to which all of them are compared with each other; of more, that many drawn from them."""
@@ -157,7 +157,7 @@ def _cross_fit(
     agreement = jax.vmap(jax.vmap(same), in_axes=(0, None))(without, whole).mean(axis=0)  # [Kmax]
     if number is None:
         real = worthwhile(terms, score, personal, along[:folds].sum(axis=0), agreement)
-        best, silent = chosen(errors, others, personal, heard, real)
+        best, silent = chosen(errors, others, personal, heard, real, little(terms))
     else:
         best, silent = jnp.int32(number), jnp.bool_(False)
     final = jnp.where(silent, 0, whole[best - 1])

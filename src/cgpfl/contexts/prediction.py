@@ -10,6 +10,9 @@ from cgpfl.contexts.frames import Frame, dot
 
 ALONE = 0.25
 """ρ0 of the others' mean below which contexts say nothing about their members."""
+LITTLE = 1 / 3
+"""Of what a client's own updates predict of it, the share that all others' must reach to say something, where there are
+no contexts: networks of clients with nothing in common still move alike, while they forget what others taught them."""
 DIFFER = 0.15
 """ρ2 from which clients of a context differ much: slices of what differs gradually predict a little, too."""
 NEEDED = 2.0
@@ -73,6 +76,12 @@ def predicted(terms: Array) -> tuple[Array, Array, Array, Array]:
     return errors / jnp.maximum(nothing.sum(), 1e-30) * nothing.size, 1.0 - common, personal, others
 
 
+def little(terms: Array) -> Array:
+    """Whether all others predict far less of a client than it does itself, from :func:`products`."""
+    ours, own = (jnp.square(t[10]) / jnp.maximum(t[11], 1e-30) for t in terms.sum(axis=(0, 2))[jnp.array([0, -1])])
+    return ours < LITTLE * own
+
+
 def gradients(frame: Frame, target: Array) -> Array:
     """How clients go along each leading direction, and the target with them: Σ c², Σ c·b ``[2, r]``, c = ⟨a − m, v⟩.
 
@@ -119,10 +128,12 @@ def worthwhile(terms: Array, score: Array, personal: Array, along: Array, agreem
     return (personal[0] < DIFFER) | ((score[0] - score[:-1] >= WORTH * gains) & (agreement >= AGREE))
 
 
-def chosen(errors: Array, others: Array, personal: Array, heard: Array, real: Array) -> tuple[Array, Array]:
+def chosen(
+    errors: Array, others: Array, personal: Array, heard: Array, real: Array, little: Array
+) -> tuple[Array, Array]:
     """(K̂, whether contexts say nothing at any K) from errors ``[F, Kmax + 1, N]``, the others' ρ0, and ρ2 of each K.
 
-    ``real [Kmax]``: which K may be taken at all; one may.
+    ``real [Kmax]``: which K may be taken at all; one may. ``little``: whether all others say little of a client.
     """
     each, real = errors[:, :-1], real.at[0].set(True)
     ks = jnp.arange(each.shape[1])
@@ -141,7 +152,7 @@ def chosen(errors: Array, others: Array, personal: Array, heard: Array, real: Ar
     after_all = (gain.mean() > jnp.maximum(needed[best], 1.0) * standard_error(gain, heard)[0]) & (
         others[best] >= ALONE
     )
-    return jnp.where(silent & after_all, best, k) + 1, silent & ~after_all
+    return jnp.where(silent & after_all, best, k) + 1, jnp.where(silent, ~after_all, little & (k == 0))
 
 
 def differ(terms: Array, heard: Array) -> Array:

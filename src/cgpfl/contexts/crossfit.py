@@ -17,7 +17,8 @@ repeats. Contexts do about as well as their directions, slices of a gradual diff
 three quarters of it, and be found again without each fold.
 K = N, everybody alone, is the answer where what the others of its context have in common predicts nothing about a
 client (ρ0 of their mean without the client itself: of itself a client says something in any case), or, where there
-are no contexts, far less than the client itself does. ρ2 says how much clients differ inside contexts beside the noise of their samples.
+are no contexts, far less than the client itself does. ρ2 says how much clients differ inside contexts beside the noise
+of their samples.
 
 What keeps noise out of all this is in :mod:`cgpfl.contexts.frames`, the score in :mod:`cgpfl.contexts.prediction`.
 """

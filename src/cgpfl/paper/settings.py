@@ -226,7 +226,8 @@ ORIGINS: tuple[tuple[str, str, str, str], ...] = (
         "μ of e(K)",
         "4/cost(1)",
         OURS,
-        "“appropriate” in the paper; one rule without a scale for every setting; by agreement of seeds: see the weight of e(K)",
+        "“appropriate” in the paper; one rule without a scale for every setting; by agreement of seeds: see the "
+        "weight of e(K)",
     ),
     ("IFCA's K", "4", STATED, ""),
     ("Per-FedAvg's α", "0.01 to 0.3", VALIDATED, "first reading: 0.1; CIFAR-10 0.03 (by hand: lr is too small a step)"),

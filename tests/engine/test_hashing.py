@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from jax.extend.core.primitives import threefry2x32_p
 
+import cgpfl.engine.round  # noqa: F401  which replaces JAX's own
 from cgpfl.engine.hashing import hash_without_loop, threefry
 
 ZERO, ONES = np.uint32(0), np.uint32(0xFFFFFFFF)
@@ -22,11 +23,13 @@ def test_the_published_answers(hashed):
     np.testing.assert_array_equal(np.transpose(found), list(KNOWN.values()))
 
 
-def test_a_key_for_many_words():
-    """As in programs: a key is two words, and what it hashes an array of any form."""
-    keys, words = np.array([[7], [8]], np.uint32), np.arange(12, dtype=np.uint32).reshape(2, 2, 3)
-    found = jax.jit(threefry2x32_p.bind)(keys[0, 0], keys[1, 0], *words)
-    np.testing.assert_array_equal(found, threefry(*keys, *words))
+@pytest.mark.parametrize("form", [(), (2, 1)])
+def test_a_key_for_many_words(form):
+    """As in programs: a key is two words, or two for each row, and what it hashes an array of any form."""
+    keys = np.arange(2 * np.prod(form, dtype=int), dtype=np.uint32).reshape(2, *form)
+    words = np.arange(12, dtype=np.uint32).reshape(2, 2, 3)
+    found = jax.jit(threefry2x32_p.bind)(*keys, *words)
+    np.testing.assert_array_equal(found, threefry(*np.array([np.broadcast_to(k, (2, 3)) for k in keys]), *words))
 
 
 def test_programs_have_no_loop_for_random_bits():

@@ -73,7 +73,7 @@ def write_threefry(context: Any, *words: Any) -> tuple[Any, Any]:
     form = ir.RankedTensorType.get(shape, whole)
 
     def fitted(word: Any, own: tuple[int, ...]) -> Any:
-        axes = ir.DenseI64ArrayAttr.get(range(len(shape) - len(own), len(shape)))
+        axes = ir.DenseI64ArrayAttr.get(range(len(own)))
         return word if own == shape else stablehlo.broadcast_in_dim(form, word, axes)
 
     @cache

@@ -87,7 +87,7 @@ def switch(index: Array, branches: Sequence[Callable[..., Tree]], *operands: Tre
     return call(index, operands)
 
 
-def take(stacked: Tree, index: Array) -> Tree:
+def take(stacked: Tree, index: Array | np.ndarray | int) -> Tree:
     """Entries ``index`` of the leading axis of every leaf."""
     return jax.tree.map(lambda x: x[index], stacked)
 

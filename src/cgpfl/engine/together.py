@@ -51,12 +51,12 @@ class Together(Simulation):
         self._first = partial(Simulation, first.method, first.data, model, seed=first.seed, **settings)
         same = all(r.data is first.data for r in runs)
         one_set = same_samples([r.data for r in runs])
-        self.method = stack([r.method for r in runs])
+        self.method = stack([r.method for r in runs], np.arange(len(runs)))
         seeds = list(dict.fromkeys(r.seed for r in runs))
         keys = [keys_of(s) for s in seeds]
-        of_run = [seeds.index(r.seed) for r in runs]
-        self.keys = take(stack(keys), jnp.array(of_run))
-        self.task = take(stack([make_task(model, k, first.data.clients) for k in keys]), jnp.array(of_run))
+        of_run = np.array([seeds.index(r.seed) for r in runs])
+        self.keys = stack(keys, of_run)
+        self.task = stack([make_task(model, k, first.data.clients) for k in keys], of_run)
         if not same:
             self.arrays = self._stacked(one_set)
         clients, cohort = len(runs) * first.data.clients, self.static.cohort
@@ -81,14 +81,14 @@ class Together(Simulation):
         """The runs' federations on the device, with a leading axis; samples that all share are there once."""
         places = {id(r.data): r.data for r in self.runs}
         federations = padded(list(places.values()))
-        of_run = jnp.array([list(places).index(id(r.data)) for r in self.runs])
+        of_run = np.array([list(places).index(id(r.data)) for r in self.runs])
         whole = self.arrays
-        each: Arrays = take(stack([on_device(d, samples=not one_set) for d in federations]), of_run)
+        each: Arrays = stack([on_device(d, samples=not one_set) for d in federations], of_run)
         return dataclasses.replace(each, x=whole.x, scale=whole.scale, shift=whole.shift) if one_set else each
 
     def one(self, state: State, r: int) -> State:
         """The state of run ``r``."""
-        return jax.tree.map(lambda v: v[r], state)
+        return entry(state, r)
 
     def split(
         self, state: State, records: dict[str, np.ndarray], due: list[int]
@@ -111,9 +111,16 @@ def simulate_together(
     return [(together.one(done.state, r), own[r].values, own[r].rounds) for r in range(len(runs))]
 
 
-def stack(trees: Sequence[Any]) -> Any:
-    """Trees of one form → one tree with a leading axis."""
-    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(v) for v in leaves]), *trees)
+@jax.jit
+def stack(trees: Sequence[Any], which: np.ndarray) -> Any:
+    """Trees of one form → those of ``which`` as one tree with a leading axis; one program, not one for each leaf."""
+    return take(jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(v) for v in leaves]), *trees), which)
+
+
+@jax.jit
+def entry(stacked: Any, r: int) -> Any:
+    """Tree ``r`` of those stacked."""
+    return take(stacked, r)
 
 
 def same_samples(federations: Sequence[FederatedData]) -> bool:

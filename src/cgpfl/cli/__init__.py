@@ -15,13 +15,14 @@ import typer
 from cgpfl.errors import CgpflError, short
 
 # isort: off
-# In the order of the help.
+# First what comes late; then in the order of the help.
+from cgpfl.cli import late
 from cgpfl.cli import runs, liars, advise, report, inference, privacy, look, new, paper, battery, deploy, hosts
 from cgpfl.cli.app import app, write_helps
 # isort: on
 
-__all__ = ["advise", "app", "battery", "deploy", "hosts", "inference", "liars", "look", "main", "new", "paper"]
-__all__ += ["privacy", "report", "runs"]
+__all__ = ["advise", "app", "battery", "deploy", "hosts", "inference", "late", "liars", "look", "main", "new"]
+__all__ += ["paper", "privacy", "report", "runs"]
 
 write_helps(app)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import codecs
 import gc
 import os
@@ -62,6 +63,7 @@ def main(commands: typer.Typer = app) -> None:
 def _prepare() -> None:
     """Standard streams that take whatever is printed: closed ones nothing, those of few letters what they can."""
     gc.set_threshold(OBJECTS, 10, 10)
+    atexit.register(gc.freeze)  # at the end Python looks through all that there is, and then gives it back anyway
     codecs.register_error("spelled", _spelled)
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import itertools
 import json
 import os
@@ -37,6 +39,7 @@ def paint() -> None:
     import matplotlib.backends.backend_svg  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 
+    atexit.register(gc.freeze)  # nobody looks for garbage in what ends anyway
     place, count, others = 0, int(sys.argv[1]), list[int]()
     run = os.fsdecode(sys.stdin.buffer.read())
     if not run:

@@ -137,7 +137,7 @@ class Painters:
         """Start it, once: later than what is waited for first."""
         if self._child is not None:
             return
-        paint = "from cgpfl.report.figures import paint; paint()"
+        paint = "import gc; gc.disable(); from cgpfl.report.figures import paint; paint()"
         command = [sys.executable, "-P", "-c", paint, str(self._count)]
         quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # who divides must be alone

@@ -167,6 +167,8 @@ class Painters:
                 with suppress(OSError):
                     os.killpg(child.pid, signal.SIGKILL)  # all that it has divided into; nothing where that has ended
                 child.wait()
+                with suppress(OSError):
+                    child.stdin.close()  # type: ignore[union-attr]
         if wanted and failed:
             from cgpfl.report.figures import draw
 

@@ -1,6 +1,9 @@
 """Pictures written by another process are those that this one writes."""
 
+import re
+import shutil
 import sys
+import zlib
 
 import pytest
 from matplotlib.ticker import FuncFormatter
@@ -53,9 +56,8 @@ def test_painters_without_a_run_are_gone_at_the_end(told):
     with pictures.Painters() as painters:
         painters.start()
         painters.start()
-        children = painters._children
-    assert len(children) == 2
-    assert all(child.returncode is not None for child in children)
+        child = painters._child
+    assert child.returncode is not None
     assert told == []
 
 
@@ -80,7 +82,35 @@ def test_a_run_that_is_interrupted_is_not_waited_for(told, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert told == []
-    assert all(child.returncode is not None for child in painters._children)
+    assert painters._child.returncode is not None
+
+
+def test_painters_draw_what_this_process_would(told, tmp_path):
+    from cgpfl.report import figures
+
+    run = make(tmp_path / "run")
+    figures._draw(run, pictures.write_picture)
+    here = {path.name: path.read_bytes() for path in (run / "figures").iterdir()}
+    shutil.rmtree(run / "figures")
+    with pictures.Painters() as painters:
+        painters.draw(run)
+    assert {path.name: path.read_bytes() for path in (run / "figures").iterdir()} == here
+    assert told == []
+
+
+def test_fonts_keep_their_letters_alone(tmp_path):
+    """Embedded as TrueType, without the tables that lay out text."""
+    from fontTools.subset import Options
+
+    before = list(Options._drop_tables_default)
+    content = pictures.write_picture(painted(), tmp_path / "a.pdf").read_bytes()
+    fonts = [
+        zlib.decompress(part) for part in re.findall(rb"/FlateDecode.{0,80}?stream\n(.*?)\nendstream", content, re.S)
+    ]
+    letters = [font for font in fonts if font[:4] == b"\0\1\0\0"]
+    assert letters
+    assert not any(name in font[:400] for font in letters for name in (b"GSUB", b"GPOS", b"GDEF"))
+    assert Options._drop_tables_default == before
 
 
 def test_every_picture_is_drawn_by_one_of_them(tmp_path, monkeypatch):

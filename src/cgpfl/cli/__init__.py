@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import codecs
 import gc
 import os
@@ -15,13 +16,14 @@ import typer
 from cgpfl.errors import CgpflError, short
 
 # isort: off
-# In the order of the help.
+# First what comes late; then in the order of the help.
+from cgpfl.cli import late
 from cgpfl.cli import runs, liars, advise, report, inference, privacy, look, new, paper, battery, deploy, hosts
 from cgpfl.cli.app import app, write_helps
 # isort: on
 
-__all__ = ["advise", "app", "battery", "deploy", "hosts", "inference", "liars", "look", "main", "new", "paper"]
-__all__ += ["privacy", "report", "runs"]
+__all__ = ["advise", "app", "battery", "deploy", "hosts", "inference", "late", "liars", "look", "main", "new"]
+__all__ += ["paper", "privacy", "report", "runs"]
 
 write_helps(app)
 
@@ -61,6 +63,7 @@ def main(commands: typer.Typer = app) -> None:
 def _prepare() -> None:
     """Standard streams that take whatever is printed: closed ones nothing, those of few letters what they can."""
     gc.set_threshold(OBJECTS, 10, 10)
+    atexit.register(gc.freeze)  # at the end Python looks through all that there is, and then gives it back anyway
     codecs.register_error("spelled", _spelled)
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)

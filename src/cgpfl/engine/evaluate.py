@@ -54,7 +54,7 @@ def score(
     def whole(task: Task, params: Tree, arrays: Arrays, part: Part) -> Sums:
         each = partial(chunk, task, params, arrays, part)
         nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(each, jnp.int32(0))[2])
-        used = (part.counts + width - 1) // width
+        used = jax.lax.div(part.counts + (width - 1), jnp.int32(width))
         return jax.lax.fori_loop(
             *(0, used, lambda i, total: jax.tree.map(jnp.add, total, each(i * width))),
             (jnp.float32(0), jnp.float32(0), nothing),
@@ -91,7 +91,7 @@ def in_lanes(whole: Callable[..., Sums], chunk: Callable[..., Sums], width: int)
 
         if not all(batched[3]) or any(jax.tree.leaves((batched[0], batched[2]))):  # not over clients, but over runs
             return plainly()
-        used = (part.counts + width - 1) // width
+        used = jax.lax.div(part.counts + (width - 1), jnp.int32(width))
         ends = jnp.cumsum(used)
         first = ends - used
         most = part.rows.shape[1] // width

@@ -96,7 +96,7 @@ def kept(function: Any, args: tuple[Any, ...], static: Any, used_up: int) -> Kep
             _save(file, exported.serialize())
     except (ImportError, ValueError, NotImplementedError):  # not exportable, or the method's own error, said later
         return None
-    program = jax.jit(exported.call, donate_argnums=donated).lower(*forms).compile()
+    program = jax.jit(_called(exported), donate_argnums=donated).lower(*forms).compile()
     return Kept(program, jax.tree.structure(args[used_up]))
 
 
@@ -108,6 +108,16 @@ def _trace(function: Any, form: Any, forms: Sequence[Any], static: Any, donated:
         return (tuple(jax.tree.leaves(new)), *others)
 
     return export.export(jax.jit(flat, donate_argnums=donated))(*forms)
+
+
+def _called(exported: Any) -> Any:
+    """What calls an exported program. For a CPU's JAX looks for LAPACK, which imports SciPy; few have any of it."""
+    from jax import export
+
+    if exported.platforms == ("cpu",) and b"lapack" not in exported.mlir_module_serialized:
+        anywhere = (*exported.disabled_safety_checks, export.DisabledSafetyCheck.platform())
+        exported = dataclasses.replace(exported, platforms=("",), disabled_safety_checks=anywhere)
+    return exported.call
 
 
 def _form(leaf: Any) -> jax.ShapeDtypeStruct:

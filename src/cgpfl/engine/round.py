@@ -242,7 +242,7 @@ def advance(
             fine = jnp.isfinite(record["train_loss"]).all(axis=-1)
             return {k: put_at(v, record[k], written, 0) for k, v in records.items()}, written + 1, fine
 
-        due = ((t + 1) % every == 0) | (t + 1 == total)
+        due = (jax.lax.rem(t + 1, every) == 0) | (t + 1 == total)
         records, written, fine = jax.lax.cond(due, write, lambda: (records, written, jnp.ones_like(work.finite)))
         bad = jnp.where(work.finite & fine, -1, t)
         return t + 1, state._replace(diverged=jnp.where(state.diverged < 0, bad, state.diverged)), records, written

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import itertools
 import json
 import os
@@ -31,15 +33,25 @@ def draw(run: Path) -> list[Path]:
 
 
 def paint() -> None:
-    """What one of :class:`~cgpfl.report.pictures.Painters` does: wait for a run's folder, then draw its share."""
+    """What :class:`~cgpfl.report.pictures.Painters` are: wait for a run's folder, divide, and draw a share each."""
     import matplotlib.backends.backend_agg
     import matplotlib.backends.backend_pdf
     import matplotlib.backends.backend_svg  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 
-    i, count = map(int, sys.argv[1:])
-    if run := os.fsdecode(sys.stdin.buffer.read()):
-        _draw(Path(run), pictures.write_picture, (i, count))
+    atexit.register(gc.freeze)  # nobody looks for garbage in what ends anyway
+    place, count, others = 0, int(sys.argv[1]), list[int]()
+    run = os.fsdecode(sys.stdin.buffer.read())
+    if not run:
+        return
+    while len(others) < count - 1:
+        if not (other := os.fork()):
+            place, others = len(others) + 1, []
+            break
+        others.append(other)
+    _draw(Path(run), pictures.write_picture, (place, count))
+    if any(os.waitpid(other, 0)[1] for other in others):
+        sys.exit(1)
 
 
 def _draw(run: Path, write_pdf: pictures.Write, share: tuple[int, int] = (0, 1)) -> list[Path]:

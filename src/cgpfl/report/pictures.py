@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +21,9 @@ STYLE: Any = {
     "pdf.fonttype": 42,  # letters as TrueType, which journals ask for and which can be edited
 }
 UNDATED: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+LAYOUT = ("GDEF", "GPOS", "GSUB", "MATH")
+"""Tables of a font that say how letters become lines: in a PDF they are lines, and to cut these tables down to its few
+letters takes longer than all else of it."""
 
 
 def blank(size: tuple[float, float]) -> Any:
@@ -32,12 +36,29 @@ def blank(size: tuple[float, float]) -> Any:
     return picture
 
 
+@contextmanager
+def _letters_alone() -> Iterator[None]:
+    """Fonts are embedded without their tables of ``LAYOUT``."""
+    from fontTools.subset import Options
+
+    before = getattr(Options, "_drop_tables_default", None)
+    if before is None:  # another fontTools: with them, then
+        yield
+        return
+    Options._drop_tables_default = [*before, *LAYOUT]
+    try:
+        yield
+    finally:
+        Options._drop_tables_default = before
+
+
 def write_picture(picture: Any, path: Path) -> Path:
     """Write one file; its suffix says the format: .png, .svg or .pdf."""
     import matplotlib as mpl
 
     kind = path.suffix.lower()
-    with mpl.rc_context(STYLE), written(path, sync=False) as file:
+    letters = _letters_alone() if kind == ".pdf" else nullcontext()
+    with mpl.rc_context(STYLE), letters, written(path, sync=False) as file:
         picture.savefig(file, dpi=150, format=kind[1:] or None, metadata=UNDATED.get(kind))
     return path
 
@@ -101,49 +122,54 @@ def beside() -> Iterator[Write]:
 
 
 class Painters:
-    """Processes that draw a run's figures when it is finished; they import meanwhile what that takes.
+    """A process that draws a run's figures when it is finished; it imports meanwhile what that takes, and then divides.
 
-    As a context: at its end they are done, or killed if there is no run to draw. What they cannot draw, this process
-    does.
+    As a context: at its end it is done, or killed if there is no run to draw. What it cannot draw, this process does.
     """
 
     def __init__(self, count: int = 2) -> None:
-        self._count, self._run, self._asked = count, Path(), False
-        self._children: list[subprocess.Popen[bytes]] = []
+        """``count``: into how many processes it divides, where a process can."""
+        self._count = count if sys.platform == "linux" else 1
+        self._run, self._asked = Path(), False
+        self._child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start them, once: later than what is waited for first."""
-        if self._children:
+        """Start it, once: later than what is waited for first."""
+        if self._child is not None:
             return
-        command = [sys.executable, "-P", "-c", "from cgpfl.report.figures import paint; paint()"]
+        paint = "import gc; gc.disable(); from cgpfl.report.figures import paint; paint()"
+        command = [sys.executable, "-P", "-c", paint, str(self._count)]
         quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # who divides must be alone
         with suppress(OSError):
-            for i in range(self._count):
-                share = [*command, str(i), str(self._count)]
-                self._children.append(subprocess.Popen(share, stdin=subprocess.PIPE, **quiet))
+            self._child = subprocess.Popen(command, stdin=subprocess.PIPE, env=env, process_group=0, **quiet)
 
     def draw(self, run: Path) -> None:
         """Begin to draw the figures of ``run``."""
         self._run, self._asked = run, True
         self.start()
-        for child in self._children:
-            assert child.stdin is not None
+        if self._child is not None:
+            assert self._child.stdin is not None
             with suppress(OSError):
-                child.stdin.write(os.fsencode(run.absolute()))
-                child.stdin.close()
+                self._child.stdin.write(os.fsencode(run.absolute()))
+                self._child.stdin.close()
 
     def __enter__(self) -> Painters:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         wanted = self._asked and (kind is None or issubclass(kind, Exception))
+        child, failed = self._child, True
         try:
-            ends = [child.wait() for child in self._children if wanted]
+            failed = child is None or bool(wanted and child.wait())
         finally:
-            for child in self._children:
-                child.kill()  # nothing where it has ended
+            if child is not None:
+                with suppress(OSError):
+                    os.killpg(child.pid, signal.SIGKILL)  # all that it has divided into; nothing where that has ended
                 child.wait()
-        if wanted and (any(ends) or len(ends) < self._count):
+                with suppress(OSError):
+                    child.stdin.close()  # type: ignore[union-attr]
+        if wanted and failed:
             from cgpfl.report.figures import draw
 
             draw(self._run)

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from cgpfl.rounds.means import Mean
-from cgpfl.tree import Tree, mix, normals, norms, repeat, scale, take, where
+from cgpfl.rounds.normal import normals
+from cgpfl.tree import Tree, mix, norms, repeat, scale, take, where
 
 
 @jax.tree_util.register_dataclass

@@ -1,8 +1,8 @@
 """Normal numbers for noise, many at once: by Box and Muller, of whom both numbers are used.
 
 Half the hashes of :func:`jax.random.normal`, which takes one a number, and no inverse of the error function: a
-logarithm, a root, and a sine and cosine of a turn, by a polynomial that is exact to 2e-7. The bits are those of the same
-Threefry, of the same key, each pair of numbers of a count of its own.
+logarithm, a root, and a sine and cosine of a turn, by a polynomial that is exact to 2e-7. The bits are those of the
+same Threefry, of the same key, each pair of numbers of a count of its own.
 
 Box, Muller: A Note on the Generation of Random Normal Deviates. Ann. Math. Statist., 1958.
 """

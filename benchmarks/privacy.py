@@ -1,6 +1,7 @@
 """Accuracy over ε, the cost of a round, and contexts from noisy sketches: the figures of docs/privacy.md.
 
     python -m benchmarks.privacy curves digits --level sample --out runs/privacy      needs dp-accounting
+    python -m benchmarks.privacy placed --method cgpfl --epsilon 8     contexts under a trusted server, ten seeds
     python -m benchmarks.privacy cost | contexts | bytes
     python -m benchmarks.privacy draw --out runs/privacy               the table and docs/images/privacy.png
 
@@ -25,7 +26,6 @@ import cgpfl
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
 METHODS = ("local", "fedavg", "ditto", "cgpfl", "cgpfl-auto")
-MEANS = ("local", "fedavg", "ditto")
 LEVELS: dict[str, dict[str, Any]] = {
     "client": {"privacy": "client"},
     "sample": {"privacy": "sample"},
@@ -34,10 +34,15 @@ LEVELS: dict[str, dict[str, Any]] = {
 CLIPS = (0.1, 0.3, 1.0, 3.0)
 ROUNDS = 30
 SEEDS = (0, 1)
+MANY = "-400"
+"""Ends the name of a federation of 400 clients: one seed of it, as a run takes long."""
 FIGURES = Path(__file__).parent.parent / "docs" / "images"
 
 
 def federation(name: str, seed: int, validation: float = 0.0) -> Any:
+    if name.endswith(MANY):
+        source = name.removesuffix(MANY)
+        return cgpfl.make_data(source, "rotation", clients=400, seed=seed, validation=validation)
     if name == "digits":
         return cgpfl.make_data("digits", "rotation", seed=seed, validation=validation)
     return cgpfl.make_data(name, seed=seed, validation=validation)
@@ -64,8 +69,8 @@ def curves(name: str, level: str, out: Path) -> None:
     """Every method at every ε, on the test samples of each seed."""
     found, clip, settings = [], best_clip(name, level), LEVELS[level]
     out.mkdir(parents=True, exist_ok=True)
-    for method in MEANS if "trusted" in settings else METHODS:
-        for seed in SEEDS:
+    for method in METHODS:
+        for seed in SEEDS[:1] if name.endswith(MANY) else SEEDS:
             data = federation(name, seed)
             for epsilon in EPSILONS:
                 private = {} if math.isinf(epsilon) else {"epsilon": epsilon, "clip": clip, **settings}
@@ -77,6 +82,20 @@ def curves(name: str, level: str, out: Path) -> None:
         line = {e: round(statistics.mean(r["accuracy"] for r in own if r["epsilon"] == e), 3) for e in EPSILONS}
         print(name, level, method, line, {r["epsilon"]: r["ari"] for r in own if r["seed"] == SEEDS[0]}, flush=True)
         (out / f"{name}-{list(LEVELS).index(level)}.json").write_text(json.dumps(found, indent=1))
+
+
+def placed(method: str, name: str, epsilon: float, out: Path, clip: float) -> None:
+    """Contexts and accuracy under a server that is trusted, of ten seeds."""
+    out.mkdir(parents=True, exist_ok=True)
+    found = []
+    for seed in range(10):
+        private = {} if math.isinf(epsilon) else {"epsilon": epsilon, "trusted": "server", "clip": clip}
+        result, accuracy = score(method, federation(name, seed), seed, **private)
+        contexts = result.contexts
+        row = {"data": name, "method": method, "epsilon": epsilon, "seed": seed, "accuracy": accuracy}
+        found.append(row | ({} if contexts is None else {"ari": contexts.ari, "k": int(contexts.k)}))
+        print(found[-1], flush=True)
+        (out / f"placed-{name}-{method}-{epsilon:g}.json").write_text(json.dumps(found, indent=1))
 
 
 def cost() -> None:
@@ -176,7 +195,7 @@ def draw(out: Path) -> None:
     import matplotlib.pyplot as plt
     import pandas as pd
 
-    files = sorted(out.glob("*.json"))
+    files = sorted(file for file in out.glob("*.json") if not file.name.startswith("placed"))
     found = pd.concat([pd.DataFrame(json.loads(file.read_text())) for file in files])
     panels, names = list(found.groupby(["data", "level"], sort=False)), list(dict.fromkeys(found["data"]))
     figure, axes = plt.subplots(len(names), len(LEVELS), figsize=(11, 3.2 * len(names)), squeeze=False, sharey="row")
@@ -200,13 +219,18 @@ def draw(out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("curves", "cost", "contexts", "bytes", "draw"))
+    parser.add_argument("what", choices=("curves", "placed", "cost", "contexts", "bytes", "draw"))
     parser.add_argument("data", nargs="?", default="digits")
     parser.add_argument("--level", choices=tuple(LEVELS), default="client")
+    parser.add_argument("--method", default="cgpfl")
+    parser.add_argument("--epsilon", type=float, default=8.0)
+    parser.add_argument("--clip", type=float, default=1.0)
     parser.add_argument("--out", type=Path, default=Path("runs/privacy"))
     asked = parser.parse_args()
     if asked.what == "curves":
         curves(asked.data, asked.level, asked.out)
+    elif asked.what == "placed":
+        placed(asked.method, asked.data, asked.epsilon, asked.out, asked.clip)
     elif asked.what == "draw":
         draw(asked.out)
     else:

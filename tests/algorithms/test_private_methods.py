@@ -221,10 +221,10 @@ def test_what_no_noise_covers_is_refused():
     few = Settings(epsilon=1.0, rounds=3)
     for settings, why in (
         (dataclasses.replace(few, sampler=cgpfl.rounds.ByLoss()), "sampler = by-loss: looks at counts or losses"),
-        (dataclasses.replace(few, trusted="server"), "cgpfl: trusted = server: it looks at single uploads"),
+        (dataclasses.replace(few, trusted="server"), "fl-hc: trusted = server: it looks at single uploads"),
         (dataclasses.replace(few, privacy="sample"), "per-fedavg: privacy = sample: its uploads are made of more"),
     ):
-        name = "per-fedavg" if settings.privacy == "sample" else "cgpfl"
+        name = "per-fedavg" if settings.privacy == "sample" else "fl-hc"
         with pytest.raises(CgpflError, match=why):
             protected(cgpfl.algorithms.get_method(name), settings, {0: CENTRES})
 

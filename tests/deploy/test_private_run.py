@@ -52,6 +52,12 @@ def test_what_would_tell_more_is_refused(settings, message):
         check_fits(from_dict(values, "test"), Deployment(clients=4, shape=(8, 8)), "test")
 
 
+def test_noise_of_the_server_is_for_simulations():
+    values = {"epsilon": 8.0, "rounds": 30, "method": [{"name": "cgpfl"}], "trusted": "server"}
+    with pytest.raises(CgpflError, match="cgpfl: trusted = server: its noise would be the server's; set trusted"):
+        check_fits(from_dict(values, "test"), Deployment(clients=4, minimum=4, shape=(8, 8)), "test")
+
+
 def test_statistics_of_tables_have_no_noise():
     with pytest.raises(CgpflError, match="nodes' statistics have no noise"):
         check_fits(from_dict({"epsilon": 8.0}, "test"), Deployment(clients=4, form="nodes"), "test")

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from cgpfl.errors import CgpflError
 from cgpfl.rounds import account
 from cgpfl.rounds.account import Steps, coarse, noise_of_steps, noise_of_uploads, of_steps, of_uploads, room
-from cgpfl.rounds.privacy import of_all
+from cgpfl.rounds.privacy import ClientLevel, of_all
 
 
 @pytest.fixture
@@ -98,6 +98,19 @@ def test_what_is_missing_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(CgpflError, match=r'privacy: needs dp-accounting; pip install "cgpfl\[privacy\]"'):
         of_uploads(1.2345, 1e-5, 3)
+
+
+def test_placing_and_sums_are_one_gaussian_mechanism(counted):
+    spent = ClientLevel(clip=0.5, noise=4.0, times=30, summed=True, placing=1.5).spent(None, [1] * 9)
+    both = 1 / math.sqrt(30 / 4.0**2 + 1 / 1.5**2)
+    assert spent["epsilon"] == pytest.approx(gaussian(both, 1e-5, 1), rel=0.01)
+    assert spent["epsilon_replaced"] == pytest.approx(gaussian(both / 2, 1e-5, 1), rel=0.01)
+    assert spent["parts"] == {
+        "sums of updates": pytest.approx(gaussian(4.0, 1e-5, 30), rel=0.01),
+        "placing in contexts": pytest.approx(gaussian(1.5, 1e-5, 1), rel=0.01),
+    }
+    line = of_all([spent, spent])
+    assert line.endswith(f"which cost them ε = {of_uploads(both, 1e-5, 2):.3g} at δ = 1e-05 together")
 
 
 def test_methods_on_the_same_clients_add_up(counted):

@@ -22,6 +22,7 @@ from cgpfl.contexts.evidence import hashed
 from cgpfl.errors import CgpflError
 from cgpfl.rounds.account import Steps
 from cgpfl.rounds.means import Mean, WeightedMean
+from cgpfl.rounds.sums import NoisySums
 from cgpfl.tree import Tree, matching, merged, partition, paths
 
 
@@ -40,6 +41,11 @@ class Cohort:
     rule: Mean = dataclasses.field(default_factory=WeightedMean)
     noised: bool = False
     """Whether uploads carry noise for privacy: what they do not show may be hidden in it."""
+
+    @property
+    def summed(self) -> bool:
+        """Whether nothing may follow from single uploads: a server that is trusted noises sums of them."""
+        return isinstance(self.rule, NoisySums)
 
     @property
     def present(self) -> Array:
@@ -270,8 +276,8 @@ class Algorithm(Protocol):
 class Method:
     """Base class of the methods here: what most of them share, and hooks beside the contract.
 
-    ``anchor``, ``check``, ``choices``, ``gradients_of``, ``likely_cause``, ``needs_public``, ``noisy_steps`` and
-    ``reveals`` are optional: who uses them asks first.
+    ``anchor``, ``check``, ``choices``, ``gradients_of``, ``likely_cause``, ``needs_public``, ``noisy_steps``,
+    ``placed`` and ``reveals`` are optional: who uses them asks first.
     """
 
     name: str = ""

@@ -140,11 +140,17 @@ class CGPFL(MoreauMethod):
     def aggregate(self, server: Server, uploads: Tree, cohort: Cohort, key: Array) -> Server:
         """Cluster the uploads, then move each context's model to its members' mean."""
         slots = server.cost.shape[0]
-        if self._clusters(slots):
+        if self._clusters(slots) and not cohort.summed:
             server = self._cluster(server, uploads, cohort)
         labels = heard_in(server.assignment, cohort.ids, slots, self.smallest)
         models = group_step(server.models, uploads, labels, cohort, rate=self.server_rate, equally=True)
         return replace(server, models=models, round=server.round + 1)
+
+    def placed(self, server: Server, labels: Array, k: Array, hidden: Array) -> Server:
+        """With contexts that were found elsewhere, for good: they are born equal, of the model shared until then."""
+        shared = jax.tree.map(lambda w: w[0], server.models)
+        models = repeat(shared, server.cost.shape[0])
+        return replace(server, models=models, assignment=labels, k=k, settled=jnp.bool_(True))
 
     def report(self, server: Server) -> dict[str, Array]:
         """Contexts over rounds, the e(K) curve, and k-means' work."""

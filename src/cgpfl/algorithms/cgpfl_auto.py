@@ -47,6 +47,8 @@ from cgpfl.tree import Tree, axpy, repeat, size, switch, take, where
 
 REPAIRS = 3
 """Warm-ups' worth of rounds after the first contexts in which clients may still move."""
+HIDDEN = 0.75
+"""Share of noise in a model that is learned by sums with noise, from which on nobody is pulled to it."""
 
 
 @jax.tree_util.register_dataclass
@@ -216,25 +218,47 @@ class CGPFLAuto(Method):
         due = (total >= needed) & ((answers >= 2 * self.folds).all() | (total >= needed + 2 * self.warmup * n))
         watching = (server.settled <= REPAIRS) & (server.k <= slots) & ((server.settled == 0) | (server.k > 1))
         noting = cohort.present.any() & watching
-        server = switch(
-            noting,
-            [lambda method, server, *seen: server, lambda method, server, *seen: method._note(server, *seen)],
-            *(self, server, uploads, cohort),
-        )
-        server = switch(
-            jnp.where(noting & due, 1 + (server.settled > 0), 0),
-            [
-                lambda method, s: s,
-                lambda method, s: method._first(s, cohort.noised),
-                lambda method, s: method._again(s),
-            ],
-            *(self, server),
-        )
+        if cohort.summed:
+            server = self._counted(server, cohort)
+        else:
+            server = switch(
+                noting,
+                [lambda method, server, *seen: server, lambda method, server, *seen: method._note(server, *seen)],
+                *(self, server, uploads, cohort),
+            )
+            server = switch(
+                jnp.where(noting & due, 1 + (server.settled > 0), 0),
+                [
+                    lambda method, s: s,
+                    lambda method, s: method._first(s, cohort.noised),
+                    lambda method, s: method._again(s),
+                ],
+                *(self, server),
+            )
         warm = (server.settled == 0) | (server.k > slots)
         labels = jnp.where(warm, 0, heard_in(server.assignment, cohort.ids, slots, self.smallest))
         models = group_step(server.models, uploads, labels, cohort)
         first = jax.tree.map(lambda w: w[0], models)  # contexts are born equal: from the model shared until then
         return replace(server, models=where(server.settled == 0, repeat(first, slots), models))
+
+    def placed(self, server: Server, labels: Array, k: Array, hidden: Array) -> Server:
+        """With contexts that were found elsewhere, for good, and a pull to their models as far as these are no noise.
+
+        ``hidden [slots]``: how much of each will be noise. Where that is all that is to be had, everybody stands alone.
+        """
+        slots, n = server.centres.shape[0], server.assignment.shape[0]
+        alone = (hidden >= HIDDEN) | (jnp.arange(slots) >= k)
+        alone = jnp.where(isinstance(self.prox, str), alone.all(), False)
+        prox = server.prox
+        if isinstance(self.prox, str):
+            prox = jnp.where(hidden < HIDDEN, self.stiffness * (1.0 - hidden), 0.0)[labels]
+        return replace(
+            server,
+            assignment=jnp.where(alone, jnp.arange(n, dtype=jnp.int32), labels),
+            k=jnp.where(alone, n, k).astype(jnp.int32),
+            prox=prox,
+            settled=server.settled + 1,
+        )
 
     def anchor(self, message: Message, upload: Tree) -> Tree:
         """The context's model."""
@@ -278,6 +302,13 @@ class CGPFLAuto(Method):
         return Steps(alone, *first), Steps(warm - alone, *first, self.folds - 1), later
 
     # Contexts
+
+    def _counted(self, server: Server, cohort: Cohort) -> Server:
+        """With who answered on which part, and nothing of what."""
+        part = server.evidence.answers[cohort.ids].astype(jnp.int32) % (2 * self.folds)
+        counts = server.evidence.counts.at[part, cohort.ids].add(cohort.present)
+        samples = server.samples.at[cohort.ids].max(cohort.weights.astype(jnp.float32))
+        return replace(server, evidence=replace(server.evidence, counts=counts), samples=samples)
 
     def _note(self, server: Server, uploads: Tree, cohort: Cohort) -> Server:
         """Add this round's updates to the evidence."""

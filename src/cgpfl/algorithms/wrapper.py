@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ from cgpfl.rounds import (
     WeightedMean,
 )
 from cgpfl.rounds.privacy import ALIKE, sends
+from cgpfl.rounds.sums import NoisySums
 from cgpfl.tree import Tree
 
 
@@ -45,6 +46,8 @@ class Wrapper:
     """
 
     method: Any
+    within: ClassVar[bool] = False
+    """Whether it is one of the rules of a round, and no method by itself."""
 
     def __getattr__(self, name: str) -> Any:
         """What a wrapper does not have itself is its method's."""
@@ -274,7 +277,7 @@ class Seamed(Wrapper):
             uploads = sent.upload
         if self.encoder is not None:
             uploads = jax.vmap(lambda i, one: self._decoded(own, i, one))(cohort.ids, sent)
-        cohort = dataclasses.replace(cohort, rule=self.mean.drawn(key), noised=is_private(self) or adds_noise(self))
+        cohort = dataclasses.replace(cohort, rule=self._rule(key), noised=is_private(self) or adds_noise(self))
         uploads, cohort, known = self._heard(server, uploads, cohort, key)
         if is_private(self):  # how many samples a client has is not told
             cohort = dataclasses.replace(cohort, weights=ALIKE * (cohort.weights > 0).astype(cohort.weights.dtype))
@@ -286,6 +289,13 @@ class Seamed(Wrapper):
             return server
         told = jnp.where(cohort.present > 0, sent.loss, server.losses[cohort.ids])
         return server._replace(losses=server.losses.at[cohort.ids].set(told))
+
+    def _rule(self, key: Array) -> Mean:
+        """How uploads become a mean in a round: where the server adds the noise, by sums of its own."""
+        level = self.privacy
+        if isinstance(level, ClientLevel) and level.summed:
+            return NoisySums(level.clip, level.noise, jax.random.fold_in(self.own_key(key), NOISE))
+        return self.mean.drawn(key)
 
     def _heard(self, server: Any, uploads: Any, cohort: Cohort, key: Array) -> tuple[Any, Cohort, Any]:
         """Uploads and counts as liars send them, and as a robust mean lets them in: no update too long.
@@ -381,7 +391,9 @@ def seamed(method: Any, rules: dict[str, Any]) -> Any:
 
 def unseamed(method: Any) -> Any:
     """The method itself."""
-    return method.method if isinstance(method, Seamed) else method
+    while isinstance(method, Seamed) or (isinstance(method, Wrapper) and method.within):
+        method = method.method
+    return method
 
 
 def inner_of(method: Any, server: Any) -> Any:

@@ -211,7 +211,7 @@ def _bounds(
     data, found = result.data, dict[str, Any]()
     delta = DELTA if privacy is None else privacy["delta"]
     level = result.method.privacy if isinstance(result.method, Seamed) else None
-    summed = isinstance(level, ClientLevel) and level.together > 1  # noise is enough in a mean alone
+    summed = isinstance(level, ClientLevel) and (level.summed or level.together > 1)  # noise is enough in a mean alone
     before = settings["rounds"] - (privacy is not None and not summed)
     say("canary samples")
     train = [

@@ -94,7 +94,7 @@ def canary_clients(method: Seamed, update: Tree, keys: Keys, times: int, seed: i
     """
     level = method.privacy
     if isinstance(level, ClientLevel):
-        method = dataclasses.replace(method, privacy=dataclasses.replace(level, together=1))
+        method = dataclasses.replace(method, privacy=dataclasses.replace(level, together=1, summed=False))
     elif isinstance(level, SampleLevel):  # canaries take no gradients
         method = dataclasses.replace(method, privacy=Privacy())
     sizes = [v.size for v in jax.tree.leaves(update)]

@@ -27,3 +27,5 @@ from cgpfl.contexts.linkage import METRICS as METRICS
 from cgpfl.contexts.linkage import Agglomeration as Agglomeration
 from cgpfl.contexts.linkage import agglomerate as agglomerate
 from cgpfl.contexts.linkage import distances as distances
+from cgpfl.contexts.placing import place as place
+from cgpfl.contexts.placing import sketch as sketch

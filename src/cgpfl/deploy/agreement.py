@@ -226,6 +226,10 @@ def check_private(experiment: Any, deploy: Deployment, where: str) -> None:
     if experiment.trusted == "server" and deploy.minimum < asked:
         raise CgpflError(f"{where}: trusted = server: needs everybody's noise; set deploy.minimum = {asked}")
     for label, method in experiment.methods().items():
+        if experiment.trusted == "server" and experiment.privacy == "client" and hasattr(method, "placed"):
+            raise CgpflError(
+                f"{where}: {label}: trusted = server: its noise would be the server's; set trusted = nobody"
+            )
         steps = method.noisy_steps(1) if experiment.privacy == "sample" and hasattr(method, "noisy_steps") else None
         if any(part.folds > 1 for part in steps or ()):
             raise CgpflError(f"{where}: {label}: privacy = sample: nodes that do not answer make its warm-up longer")

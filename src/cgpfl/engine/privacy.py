@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from cgpfl.algorithms.placed import Placed
 from cgpfl.algorithms.wrapper import Seamed, Wrapper, unseamed
 from cgpfl.data import FederatedData
 from cgpfl.engine.problem import cohort_size, keys_of, round_keys
@@ -45,6 +46,8 @@ def protected_for(
     make = _client_level if settings.privacy == "client" else _sample_level
     level = make(own, str(name), settings, rules, clients, times, samples)
     whole = method if isinstance(method, Seamed) else Seamed(method)
+    if isinstance(level, ClientLevel) and level.summed:
+        return dataclasses.replace(whole, privacy=level, method=Placed(own, level.placing, times))
     return dataclasses.replace(whole, privacy=level)
 
 
@@ -52,6 +55,8 @@ def _client_level(
     own: Any, name: str, settings: Settings, rules: Any, clients: int, times: int, samples: Sequence[int]
 ) -> ClientLevel:
     together = 1
+    if settings.trusted == "server" and hasattr(own, "placed"):
+        return _by_sums(own, name, settings, rules, clients, times)
     if settings.trusted == "server":
         if not getattr(own, "only_means", False) and sends(own):
             raise CgpflError(f"{name}: trusted = server: it looks at single uploads; set trusted = nobody")
@@ -65,6 +70,26 @@ def _client_level(
         together = max(cohort_size(settings.participation, clients) - 1, 1)
     noise = noise_of_uploads(settings.epsilon, settings.delta, times)
     return ClientLevel(settings.clip, noise, settings.delta, times, together)
+
+
+PLACING = 0.2
+"""Of what a run may tell (1/noise², which adds up), the part that placing clients in contexts may."""
+
+
+def _by_sums(own: Any, name: str, settings: Settings, rules: Any, clients: int, times: int) -> ClientLevel:
+    """Contexts, and a server that is trusted: it adds the noise, to each context's sum, and places by noised sums."""
+    if isinstance(own.contexts, tuple):
+        raise CgpflError(f"{name}: trusted = server: finds contexts itself; say how many, or auto")
+    if own.smallest > 1:
+        raise CgpflError(f"{name}: trusted = server: smallest looks at who is where; set smallest = 1")
+    if own.warmup < 1:
+        raise CgpflError(f"{name}: trusted = server: needs a warm-up; set warmup to 1 or more")
+    if type(rules.mean) is not WeightedMean:
+        raise CgpflError(f"{name}: trusted = server: its contexts are sums with noise; set mean = weighted")
+    one, share = noise_of_uploads(settings.epsilon, settings.delta, 1), PLACING if own.slots(clients) > 1 else 0.0
+    placing = one / math.sqrt(share) if share else 0.0
+    noise = one * math.sqrt(times / (1 - share))
+    return ClientLevel(settings.clip, noise, settings.delta, times, summed=True, placing=placing)
 
 
 def _sample_level(

@@ -16,7 +16,8 @@ from jax import Array
 
 from cgpfl.hyperparameters import algorithm, hyper
 from cgpfl.registry import Registry
-from cgpfl.tree import Tree, normals
+from cgpfl.rounds.normal import normals
+from cgpfl.tree import Tree
 
 
 @algorithm

@@ -40,7 +40,8 @@ class ClientLevel(Privacy):
     """An upload hardly tells whether it is the client's, or of nothing: all of it is clipped together, and noised.
 
     ``times``: uploads of a client, at most. ``together``: how many clients' noises must add up; 1: each one's alone is
-    enough, against the server, too.
+    enough, against the server, too. ``summed``: none of them adds any, the server does, to sums; and where clients are
+    placed in contexts, ``placing`` is the noise of all sums that this takes.
     """
 
     name = "client"
@@ -50,32 +51,44 @@ class ClientLevel(Privacy):
     delta: float = hyper(1e-5, "δ", above=0, high=1)
     times: int = hyper(1, "uploads of a client, at most", low=1)
     together: int = hyper(1, "clients whose noise adds up", low=1)
+    summed: bool = hyper(False, "whether the server adds the noise, to sums")
+    placing: float = hyper(0.0, "noise of placing clients in contexts, as a multiple of their part; 0 = none", low=0)
 
     def change(self, update: Tree, key: Array) -> Tree:
         """As it leaves: z·C in all, of which each client adds its part. One that is not finite leaves as nothing."""
         finite = all_finite(update)
         update = jax.tree.map(lambda v: jnp.where(finite, v, jnp.zeros_like(v)), update)
         clipped = Clip(norm=self.clip).change(update, key)
+        if self.summed:
+            return clipped
         scale = self.noise * self.clip / math.sqrt(self.together)
         return Noise(scale=scale).change(clipped, key)
 
     def spent(self, method: Any, samples: Sequence[int]) -> dict[str, Any]:
-        """ε of all uploads, and of those of a warm-up, by which contexts are found."""
+        """ε of all uploads, and of those of a warm-up, by which contexts are found, or of placing clients by sums."""
         times = self.times if sends(method) else 0
         warm = min(int(getattr(method, "warmup", 0)), times)
         noise, delta = float(self.noise), float(self.delta)
         parts = {"warm-up (evidence of contexts)": warm, "later rounds" if warm else "uploads": times - warm}
+        counted = {name: of_uploads(noise, delta, part) for name, part in parts.items() if part}
+        whole, placing = uploads_of(times, noise, float(self.placing)), {}
+        if self.summed:  # what rounds' sums tell, and what placing does
+            counted = {"sums of updates": of_uploads(noise, delta, times)}
+        if self.placing:
+            placing = {"placing": float(self.placing)}
+            counted |= {"placing in contexts": of_uploads(float(self.placing), delta, 1)}
         return {
             "level": self.name,
-            "against": "the server" if self.together == 1 else "who sees models",
-            "epsilon": of_uploads(noise, delta, times),
-            "epsilon_replaced": of_uploads(noise / 2, delta, times),
+            "against": "who sees models" if self.summed or self.together > 1 else "the server",
+            "epsilon": of_uploads(1.0, delta, whole) if placing else of_uploads(noise, delta, times),
+            "epsilon_replaced": of_uploads(0.5, delta, whole) if placing else of_uploads(noise / 2, delta, times),
             "delta": delta,
             "clip": float(self.clip),
             "noise": noise,
             "uploads": times,
             "together": self.together,
-            "parts": {name: of_uploads(noise, delta, part) for name, part in parts.items() if part},
+            "parts": counted,
+            **placing,
         }
 
 
@@ -134,6 +147,11 @@ class SampleLevel(Privacy):
         }
 
 
+def uploads_of(times: int, noise: float, placing: float = 0.0) -> float:
+    """As how many uploads with noise 1 these count, and the placing beside them."""
+    return times / noise**2 + (1.0 / placing**2 if placing else 0.0)
+
+
 def sends(method: Any) -> bool:
     """Whether anything leaves its clients: of a method with noisy steps that are none nothing does."""
     return getattr(method, "noisy_steps", lambda rounds: None)(1) != ()
@@ -169,7 +187,8 @@ def of_all(spent: Sequence[dict[str, Any]]) -> str:
     """What several methods cost the same clients, in a line."""
     delta, level = max(s["delta"] for s in spent), spent[0]["level"]
     if level == ClientLevel.name:  # all are Gaussian mechanisms, and so are they together
-        epsilon = of_uploads(1.0, delta, sum(s["uploads"] / s["noise"] ** 2 for s in spent))
+        whole = sum(uploads_of(s["uploads"], s["noise"], s.get("placing", 0.0)) for s in spent)
+        epsilon = of_uploads(1.0, delta, whole)
     else:
         epsilon, delta = sum(s["epsilon"] for s in spent), sum(s["delta"] for s in spent)
     line = f"privacy of {level}s: the same clients answered {len(spent)} methods, which cost them"

@@ -1,6 +1,7 @@
 """Rules of a round around a method: what they must not hide of it."""
 
 import jax
+import numpy as np
 import pytest
 
 import cgpfl
@@ -39,7 +40,7 @@ def test_a_run_with_labels_is_found_again(tmp_path):
 
 
 def test_floats_inside_are_traced():
-    rates = stack([Seamed(FedAvg(rate=r), sampler=BySize()) for r in (0.1, 0.2)])
+    rates = stack([Seamed(FedAvg(rate=r), sampler=BySize()) for r in (0.1, 0.2)], np.arange(2))
     assert rates.method.rate.shape == (2,)
 
 

@@ -16,7 +16,7 @@ from cgpfl.contexts import cross_fit, crossfit, placed, prediction
 from cgpfl.contexts.crossfit import rand_index
 from cgpfl.contexts.evidence import FLOOR
 from cgpfl.contexts.frames import Frame, leading, scaled, signal_and_noise
-from cgpfl.contexts.prediction import chosen, differ, gradients, gradual, little, products, worthwhile
+from cgpfl.contexts.prediction import chosen, differ, forgotten, gradients, gradual, products, worthwhile
 
 FOLDS, MOST, PLACES, P = 5, 6, 40, 30
 
@@ -157,6 +157,38 @@ def test_a_client_says_more_of_itself_by_two_standard_errors():
         terms[0, -1, :, 10] += 7  # folds are averaged
         terms[1, -1, :, 10] -= 7
         assert bool(differ(jnp.asarray(terms), jnp.array([1.0, 1, 1, 1, 0]))) == certain
+
+
+def test_what_all_have_in_common_is_gone_at_last_by_hand():
+    """Two clients; each fold says 1 and 2 of them, all but a fold 3 and c: what lasts is 2·3c, their own 3 + 2c."""
+    x = np.ones((3, 2, 1), np.float32) * np.array([[1], [2]], np.float32)
+    for c, trust, gone in ((0.03, 0.5, False), (0.01, 0.5, True), (0.01, 0.9, False), (-0.1, 0.9, True)):
+        most = np.tile(np.array([[3.0], [c]], np.float32), (3, 1, 1))  # 0.06 c or less of each, times 3 + 2c
+        assert 6 * c < 0.04 * min((1 - trust) / trust, 1) * (3 + 2 * c) or not gone
+        assert bool(forgotten(x, most, np.ones(2), np.float32(trust))) == gone
+    other = np.tile(np.array([[3.0], [9.0], [9.0]], np.float32), (3, 1, 1))
+    x = np.ones((3, 3, 1), np.float32)
+    assert bool(forgotten(x, other, np.array([1.0, 0, 0]), np.float32(0.5)))  # who was not heard says nothing
+
+
+def fading(seed, lasts):
+    """30 clients alone, whose folds have a direction in common; of it ``lasts`` is left in the last round."""
+    rng = np.random.default_rng(seed)
+    common, own = rng.standard_normal(P), rng.standard_normal((30, P))
+    x = common + own - own.mean(axis=0) + 1.5 * rng.standard_normal((3, 30, P))
+    most = (x.sum(axis=0) - x) / 2 - np.array([0.0, 0.5, 1.0 - lasts])[:, None, None] * common
+    return jnp.asarray(np.concatenate([x, most]), jnp.float32)
+
+
+def test_networks_that_forget_together_stand_alone():
+    """By what their folds have in common they would be one context, and are where that lasts."""
+    fit = jax.jit(partial(cross_fit, largest=3, restarts=8))
+    for seed in range(3):
+        for lasts, lonely in ((0.0, True), (1.0, False)):
+            made_of = fit(fading(seed, lasts), jnp.ones(30), jax.random.key(seed))
+            assert bool(made_of.alone) == lonely
+            assert made_of.k == (30 if lonely else 1)
+            assert made_of.shared[0] > prediction.ALONE
 
 
 def test_alone_is_not_what_differs_and_has_much_in_common():
@@ -487,13 +519,13 @@ def test_the_standard_error_by_hand():
 choosing = jax.jit(chosen)
 
 
-def choice(means, wobble, others=(1.0,) * 5, personal=0.0, real=(True,) * 4, little=False):
+def choice(means, wobble, others=(1.0,) * 5, personal=0.0, real=(True,) * 4):
     """Errors of K = 1..4 and N with these means; clients' differ by ± ``wobble`` in turn, the same in each fold."""
     signs = np.array([1, -1, 1, -1])
     errors = np.asarray(means)[None, :, None] + np.asarray(wobble)[None, :, None] * signs
     tiled = np.tile(errors, (3, 1, 1))
     parts = (tiled, others, np.full(5, personal), np.ones(4))
-    return choosing(*(np.asarray(v, np.float32) for v in parts), np.asarray(real, bool), np.bool_(little))
+    return choosing(*(np.asarray(v, np.float32) for v in parts), np.asarray(real, bool))
 
 
 def test_the_smallest_that_none_beats():
@@ -529,32 +561,6 @@ def test_a_number_of_contexts_that_is_not_real_is_not_taken():
     assert int(differ[0]) == 4  # else 2: see above
     silent = [0.2, 0.9, 0.9, 0.9, 0.9]  # but where one says nothing, and contexts do: a gradual difference has one
     assert [int(v) for v in choice([1, 0.5, 0.6, 0.9, 0.96], [3.0, 0, 0, 0, 0], silent, real=(1, 0, 0, 0))] == [2, 0]
-
-
-def test_others_say_little_beside_what_a_client_says_itself():
-    """All others predict 2²/4 = 1 of a client, the client itself 6, or 3 and less: a third is enough."""
-    for own, less in ((6.0, True), (2.9, False)):
-        terms = np.ones((1, 3, 1, 13), np.float32)
-        terms[0, ::2, 0, 10] = 2.0, own
-        terms[0, ::2, 0, 11] = 4.0, own
-        assert bool(little(terms)) == less
-
-
-def test_who_says_little_is_alone_unless_there_are_contexts():
-    rising, steady = [0.5, 0.6, 0.7, 0.8, 0.4], [0.0] * 5
-    assert [int(v) for v in choice(rising, steady)] == [1, 0]
-    assert [int(v) for v in choice(rising, steady, little=True)] == [1, 1]
-    slices = [1.0, 0.5, 0.6, 0.9, 0.4]  # of a gradual difference are no contexts
-    assert [int(v) for v in choice(slices, steady, real=(True,) + (False,) * 3, little=True)] == [1, 1]
-    assert [int(v) for v in choice(slices, steady, little=True)] == [2, 0]
-
-
-def test_networks_that_forget_alike_stand_alone():
-    """A common part that a client's own is nine times as large as, in squares, says little; one as large does not."""
-    for common, lonely in ((1 / 3, True), (1.0, False)):
-        fits = [found(made((1,) * 30, seed, common=common, noise=0.3)[0], seed)[0] for seed in range(3)]
-        assert [bool(fit.alone) for fit in fits] == [lonely] * 3
-        assert all(fit.shared[0] > prediction.ALONE for fit in fits)  # by that alone they would be one context
 
 
 @jax.jit
@@ -599,7 +605,7 @@ def along_a_plane(seed, groups=0):
     where = 1.5 * rng.standard_normal((40, 2))
     if groups:
         where = 1.5 * np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]])[np.arange(40) % groups] + 0.1 * where
-    pure = 2 * rng.standard_normal(P) + where @ rng.standard_normal((2, P)) + 0.5 * rng.standard_normal((40, P))
+    pure = rng.standard_normal(P) + where @ rng.standard_normal((2, P)) + 0.5 * rng.standard_normal((40, P))
     return pure + rng.standard_normal((FOLDS, 40, P))
 
 

@@ -27,7 +27,7 @@ def uploads():
 def servers(methods, backend, unused, monkeypatch):
     """The runs' servers after each round, as on ``backend``; an error if that uses ``unused`` of JAX."""
     task = Task(initial={"w": jnp.zeros(2)}, model=Quadratic((2,), 2), clients=CLIENTS)
-    method = stack(methods)
+    method = stack(methods, np.arange(len(methods)))
     keys = jax.random.split(jax.random.key(0), RUNS)
     states = [jax.jit(jax.vmap(lambda m, k: m.init_server(task, k)))(method, keys)]
     ids = jnp.tile(jnp.arange(CLIENTS), (RUNS, 1))

@@ -16,9 +16,9 @@ shares, say): the K − 1 directions along which k-means looks predict as well, 
 repeats. Contexts do about as well as their directions, slices of a gradual difference far less; K must reach
 three quarters of it, and be found again without each fold.
 K = N, everybody alone, is the answer where what the others of its context have in common predicts nothing about a
-client (ρ0 of their mean without the client itself: of itself a client says something in any case), or, where there
-are no contexts, far less than the client itself does. ρ2 says how much clients differ inside contexts beside the noise
-of their samples.
+client (ρ0 of their mean without the client itself: of itself a client says something in any case), or where there are
+no contexts and what all have in common is gone in the last round of the warm-up: networks of clients with nothing in
+common move alike at first. ρ2 says how much clients differ inside contexts beside the noise of their samples.
 
 What keeps noise out of all this is in :mod:`cgpfl.contexts.frames`, the score in :mod:`cgpfl.contexts.prediction`.
 """
@@ -45,7 +45,16 @@ from cgpfl.contexts.frames import (
     whitened,
 )
 from cgpfl.contexts.kmeans import best_of, lloyd, members_of, prepare, seedings
-from cgpfl.contexts.prediction import chosen, differ, gradients, little, predicted, products, standard_error, worthwhile
+from cgpfl.contexts.prediction import (
+    chosen,
+    differ,
+    forgotten,
+    gradients,
+    predicted,
+    products,
+    standard_error,
+    worthwhile,
+)
 
 SAMPLE = 256
 """Clients up to which all of them are compared with each other; of more, that many drawn from them."""
@@ -158,13 +167,18 @@ def _cross_fit(
     agreement = jax.vmap(jax.vmap(same), in_axes=(0, None))(without, whole).mean(axis=0)  # [Kmax]
     if number is None:
         real = worthwhile(terms, score, personal, along[:folds].sum(axis=0), agreement)
-        best, silent = chosen(errors, others, personal, heard, real, little(terms))
+        best, silent = chosen(errors, others, personal, heard, real)
     else:
         best, silent = jnp.int32(number), jnp.bool_(False)
     final = jnp.where(silent, 0, whole[best - 1])
     between, within, noise, trust = parts(x, final, heard, slots)
     # Else they do not differ, what they had in common is learnt: one. Unless it is hidden.
-    alone = silent & (((median_of(trust, heard) > 0) & differ(terms, heard)) | noised)
+    usual = median_of(trust, heard)
+    certain = (usual > 0) & differ(terms, heard)
+    alone = silent & (certain | noised)
+    if number is None:
+        length = lengths(x, jnp.ones(folds), heard)[:, None]
+        alone = alone | ((best == 1) & certain & forgotten(x / length, most[:folds] / length, heard, usual))
     apart = errors - errors[:, jnp.argmin(score[:-1])][:, None]
     return CrossFit(
         k=jnp.where(alone, n, jnp.where(silent, 1, best)).astype(jnp.int32),

@@ -10,9 +10,6 @@ from cgpfl.contexts.frames import Frame, dot
 
 ALONE = 0.25
 """ρ0 of the others' mean below which contexts say nothing about their members."""
-LITTLE = 1 / 3
-"""Of what a client's own updates predict of it, the share that all others' must reach to say something, where there are
-no contexts: networks of clients with nothing in common still move alike, while they forget what others taught them."""
 DIFFER = 0.15
 """ρ2 from which clients of a context differ much: slices of what differs gradually predict a little, too."""
 NEEDED = 2.0
@@ -26,6 +23,9 @@ a normal distribution have 2/π = 0.64 of its variance."""
 CERTAIN = 2.0
 """Standard errors by which clients must say more of themselves than all others say of them, before they are left alone.
 Of few clients with noisy updates the others say little, too, where all are alike."""
+LASTING = 0.04
+"""Of what a client's folds say in common, the share that all others must still say in the last round of the warm-up,
+where clients would be pulled to them by half or more (by trust s, (1 − s)/s ≥ 1): the less, the more weakly."""
 LEAST = 0.5
 """The least share of a context's distance from everybody's mean that is predicted."""
 
@@ -76,12 +76,6 @@ def predicted(terms: Array) -> tuple[Array, Array, Array, Array]:
     return errors / jnp.maximum(nothing.sum(), 1e-30) * nothing.size, 1.0 - common, personal, others
 
 
-def little(terms: Array) -> Array:
-    """Whether all others predict far less of a client than it does itself, from :func:`products`."""
-    ours, own = (jnp.square(t[10]) / jnp.maximum(t[11], 1e-30) for t in terms.sum(axis=(0, 2))[jnp.array([0, -1])])
-    return ours < LITTLE * own
-
-
 def gradients(frame: Frame, target: Array) -> Array:
     """How clients go along each leading direction, and the target with them: Σ c², Σ c·b ``[2, r]``, c = ⟨a − m, v⟩.
 
@@ -128,12 +122,10 @@ def worthwhile(terms: Array, score: Array, personal: Array, along: Array, agreem
     return (personal[0] < DIFFER) | ((score[0] - score[:-1] >= WORTH * gains) & (agreement >= AGREE))
 
 
-def chosen(
-    errors: Array, others: Array, personal: Array, heard: Array, real: Array, little: Array
-) -> tuple[Array, Array]:
+def chosen(errors: Array, others: Array, personal: Array, heard: Array, real: Array) -> tuple[Array, Array]:
     """(K̂, whether contexts say nothing at any K) from errors ``[F, Kmax + 1, N]``, the others' ρ0, and ρ2 of each K.
 
-    ``real [Kmax]``: which K may be taken at all; one may. ``little``: whether all others say little of a client.
+    ``real [Kmax]``: which K may be taken at all; one may.
     """
     each, real = errors[:, :-1], real.at[0].set(True)
     ks = jnp.arange(each.shape[1])
@@ -152,7 +144,7 @@ def chosen(
     after_all = (gain.mean() > jnp.maximum(needed[best], 1.0) * standard_error(gain, heard)[0]) & (
         others[best] >= ALONE
     )
-    return jnp.where(silent & after_all, best, k) + 1, jnp.where(silent, ~after_all, little & (k == 0))
+    return jnp.where(silent & after_all, best, k) + 1, silent & ~after_all
 
 
 def differ(terms: Array, heard: Array) -> Array:
@@ -162,6 +154,18 @@ def differ(terms: Array, heard: Array) -> Array:
     mean = more.sum() / count
     spread = jnp.sqrt((jnp.square(more - mean) * heard).sum() / (count - 1))
     return mean > CERTAIN * spread / jnp.sqrt(count)
+
+
+def forgotten(x: Array, most: Array, heard: Array, trust: Array) -> Array:
+    """Whether what all have in common has gone by the last round of the warm-up, while clients still say much.
+
+    ``x [F, N, p]`` are updates on folds, ``most [F, N, p]`` on all but each. Clients of networks that have nothing in
+    common move alike at first, and forget together what they taught each other; what is worth a pull lasts.
+    """
+    last = most[-1] * heard[:, None]
+    others = (last.sum(axis=0) - last) / jnp.maximum(heard.sum() - 1, 1.0)
+    lasts, own = jnp.sum(last * others), jnp.einsum("fnp,fnp,n->", x, most, heard) / x.shape[0]
+    return lasts < LASTING * jnp.minimum((1.0 - trust) / jnp.maximum(trust, 1e-6), 1.0) * own
 
 
 def standard_error(values: Array, heard: Array) -> Array:

@@ -160,15 +160,24 @@ def test_a_client_says_more_of_itself_by_two_standard_errors():
 
 
 def test_what_all_have_in_common_is_gone_at_last_by_hand():
-    """Two clients; each fold says 1 and 2 of them, all but a fold 3 and c: what lasts is 2·3c, their own 3 + 2c."""
-    x = np.ones((3, 2, 1), np.float32) * np.array([[1], [2]], np.float32)
-    for c, trust, gone in ((0.03, 0.5, False), (0.01, 0.5, True), (0.01, 0.9, False), (-0.1, 0.9, True)):
-        most = np.tile(np.array([[3.0], [c]], np.float32), (3, 1, 1))  # 0.06 c or less of each, times 3 + 2c
-        assert 6 * c < 0.04 * min((1 - trust) / trust, 1) * (3 + 2 * c) or not gone
+    """Two clients, of whom folds say 2 and 0, all but a fold a and a − 6: what lasts in common is 2·a·(a − 6).
+
+    About their means they are ±1 and ±3, so 3 each, of their own, and twice that (a mean of two has half of each): 12.
+    At trust ½ 0.12 of it must last, 1.44; at ¾, where a pull is a third as strong, a ninth of that, 0.16.
+    """
+    x = np.ones((3, 2, 1), np.float32) * np.array([[2], [0]], np.float32)
+    for lasts, trust, gone in (
+        (1.4, 0.5, True),
+        (1.5, 0.5, False),
+        (1.4, 0.75, False),
+        (0.15, 0.75, True),
+        (-1, 0.99, True),
+    ):
+        first = np.roots([1.0, -6.0, -lasts / 2]).max()  # a·b = lasts/2 with a − b = 6: as far apart as before
+        most = np.tile(np.array([[first], [first - 6.0]], np.float32), (3, 1, 1))
         assert bool(forgotten(x, most, np.ones(2), np.float32(trust))) == gone
-    other = np.tile(np.array([[3.0], [9.0], [9.0]], np.float32), (3, 1, 1))
-    x = np.ones((3, 3, 1), np.float32)
-    assert bool(forgotten(x, other, np.array([1.0, 0, 0]), np.float32(0.5)))  # who was not heard says nothing
+        more = np.concatenate([x, 9 * x[:, :1]], axis=1), np.concatenate([most, 9 * most[:, :1]], axis=1)
+        assert bool(forgotten(*more, np.array([1.0, 1, 0]), np.float32(trust))) == gone  # who was not heard
 
 
 def fading(seed, lasts):

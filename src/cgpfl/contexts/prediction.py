@@ -23,9 +23,10 @@ a normal distribution have 2/π = 0.64 of its variance."""
 CERTAIN = 2.0
 """Standard errors by which clients must say more of themselves than all others say of them, before they are left alone.
 Of few clients with noisy updates the others say little, too, where all are alike."""
-LASTING = 0.04
-"""Of what a client's folds say in common, the share that all others must still say in the last round of the warm-up,
-where clients would be pulled to them by half or more (by trust s, (1 − s)/s ≥ 1): the less, the more weakly."""
+LASTING = 0.12
+"""Of what a client's folds have in common about its distance from all, the share that all others must still say of it
+in the last round of the warm-up where it would be pulled to them by half or more (trust s, r = (1 − s)/s ≥ 1); else r²
+of that."""
 LEAST = 0.5
 """The least share of a context's distance from everybody's mean that is predicted."""
 
@@ -162,10 +163,13 @@ def forgotten(x: Array, most: Array, heard: Array, trust: Array) -> Array:
     ``x [F, N, p]`` are updates on folds, ``most [F, N, p]`` on all but each. Clients of networks that have nothing in
     common move alike at first, and forget together what they taught each other; what is worth a pull lasts.
     """
-    last = most[-1] * heard[:, None]
-    others = (last.sum(axis=0) - last) / jnp.maximum(heard.sum() - 1, 1.0)
-    lasts, own = jnp.sum(last * others), jnp.einsum("fnp,fnp,n->", x, most, heard) / x.shape[0]
-    return lasts < LASTING * jnp.minimum((1.0 - trust) / jnp.maximum(trust, 1e-6), 1.0) * own
+    here, count = heard[:, None], jnp.maximum(heard.sum(), 2.0)
+    last = most[-1] * here
+    lasts = jnp.sum(last * (last.sum(axis=0) - last)) / (count - 1.0)
+    apart, away = ((v - (heard @ v)[:, None] / count) * here for v in (x, most))
+    own = jnp.sum(apart * away) / x.shape[0] * count / (count - 1.0)
+    pull = jnp.minimum((1.0 - trust) / jnp.maximum(trust, 1e-6), 1.0)
+    return lasts < LASTING * jnp.square(pull) * own
 
 
 def standard_error(values: Array, heard: Array) -> Array:

@@ -10,10 +10,15 @@ import sys
 from cgpfl import cli
 import cgpfl.experiment.experiment, cgpfl.report.page
 assert "pandas.core" not in sys.modules
+import importlib.util, pickle
+assert importlib.util.find_spec("pandas").origin.endswith("__init__.py")
 import pandas as early
+kept = pickle.dumps(early)
+assert "pandas.core" not in sys.modules
 assert early.DataFrame({"a": [1]})["a"].tolist() == [1]
 import pandas as pd
 assert early is not pd and early.DataFrame is pd.DataFrame
+assert pickle.loads(kept) is pd
 assert sys.modules["cgpfl.experiment.result"].pd.concat is pd.concat
 """
 

@@ -159,25 +159,27 @@ def test_a_client_says_more_of_itself_by_two_standard_errors():
         assert bool(differ(jnp.asarray(terms), jnp.array([1.0, 1, 1, 1, 0]))) == certain
 
 
-def test_what_all_have_in_common_is_gone_at_last_by_hand():
+def test_what_all_have_in_common_is_gone_at_last_by_hand(monkeypatch):
     """Two clients, of whom folds say 2 and 0, all but a fold a and a − 6: what lasts in common is 2·a·(a − 6).
 
     About their means they are ±1 and ±3, so 3 each, of their own, and twice that (a mean of two has half of each): 12.
     At trust ½ 0.12 of it must last, 1.44; at ¾, where a pull is a third as strong, a ninth of that, 0.16.
     """
+    monkeypatch.setattr(prediction, "ENOUGH", 2)
     x = np.ones((3, 2, 1), np.float32) * np.array([[2], [0]], np.float32)
+    cases = ((1.4, 0.5, True), (1.5, 0.5, False), (1.4, 0.75, False), (0.15, 0.75, True), (-1.0, 0.99, True))
     for lasts, trust, gone in (
-        (1.4, 0.5, True),
-        (1.5, 0.5, False),
-        (1.4, 0.75, False),
-        (0.15, 0.75, True),
-        (-1, 0.99, True),
-    ):
-        first = np.roots([1.0, -6.0, -lasts / 2]).max()  # a·b = lasts/2 with a − b = 6: as far apart as before
+        *cases,
+        (-11.9, 0.5, True),
+        (-12.1, 0.5, False),
+    ):  # less than −12/(2 − 1): updates cancel
+        first = np.roots([1.0, -6.0, -lasts / 2]).max()  # a·(a − 6) is half of what lasts
         most = np.tile(np.array([[first], [first - 6.0]], np.float32), (3, 1, 1))
         assert bool(forgotten(x, most, np.ones(2), np.float32(trust))) == gone
         more = np.concatenate([x, 9 * x[:, :1]], axis=1), np.concatenate([most, 9 * most[:, :1]], axis=1)
         assert bool(forgotten(*more, np.array([1.0, 1, 0]), np.float32(trust))) == gone  # who was not heard
+    monkeypatch.setattr(prediction, "ENOUGH", 3)
+    assert not forgotten(x, most, np.ones(2), np.float32(0.5))
 
 
 def fading(seed, lasts):
@@ -191,10 +193,10 @@ def fading(seed, lasts):
 
 def test_networks_that_forget_together_stand_alone():
     """By what their folds have in common they would be one context, and are where that lasts."""
-    fit = jax.jit(partial(cross_fit, largest=3, restarts=8))
+    fit = jax.jit(partial(cross_fit, largest=3, restarts=8), static_argnames="layered")
     for seed in range(3):
-        for lasts, lonely in ((0.0, True), (1.0, False)):
-            made_of = fit(fading(seed, lasts), jnp.ones(30), jax.random.key(seed))
+        for lasts, layered, lonely in ((0.3, True, True), (1.0, True, False), (0.3, False, False)):
+            made_of = fit(fading(seed, lasts), jnp.ones(30), jax.random.key(seed), layered=layered)
             assert bool(made_of.alone) == lonely
             assert made_of.k == (30 if lonely else 1)
             assert made_of.shared[0] > prediction.ALONE

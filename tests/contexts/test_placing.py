@@ -52,6 +52,23 @@ def test_with_or_without_a_client_every_sum_differs_by_its_part_at_most():
     assert 1 <= apart[3] <= np.sqrt(2)
 
 
+def test_each_of_the_sums_has_noise(monkeypatch):
+    """What is drawn for mean, moments, density and steps, each by itself and a thousandfold, changes what is found."""
+    x, _ = made((30, 20, 10))
+    drawn = placing._normals(KEY, [(20,), (20, 20), (2 * placing.WAVES,), (placing.STEPS, 3, 3)])
+
+    @jax.jit
+    def found(times):
+        monkeypatch.setattr(placing, "_normals", lambda key, shapes: [t * d for t, d in zip(times, drawn, strict=True)])
+        return place(x, KEY, 1.0, 3, True)
+
+    silent = found(jnp.zeros(4))
+    assert [d.shape for d in drawn] == [(20,), (20, 20), (1024,), (2, 3, 3)]
+    for j in range(4):
+        noisy = found(1000.0 * jnp.eye(4)[j])
+        assert any((a != b).any() for a, b in zip(silent, noisy, strict=True)), j
+
+
 def test_noise_of_a_symmetric_matrix_has_the_same_size_everywhere():
     drawn = jax.vmap(placing._symmetric)(jax.random.normal(KEY, (20_000, 3, 3)))
     np.testing.assert_allclose(drawn, drawn.transpose(0, 2, 1))

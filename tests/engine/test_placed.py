@@ -11,6 +11,7 @@ import cgpfl
 from cgpfl.algorithms import CGPFL, CGPFLAuto, Cohort, Seamed
 from cgpfl.algorithms.placed import Placed
 from cgpfl.algorithms.wrapper import unseamed
+from cgpfl.attacks.kit import SignFlip
 from cgpfl.engine import Settings, Simulation, Streamed
 from cgpfl.engine.privacy import protected
 from cgpfl.engine.reference import simulate_loop
@@ -103,6 +104,11 @@ def test_what_does_not_go_with_it_is_refused(monkeypatch):
         (CGPFL(contexts=tuple(TRUTH.tolist())), "cgpfl: trusted = server: finds contexts itself"),
         (CGPFL(contexts=2, warmup=0), "cgpfl: trusted = server: needs a warm-up"),
         (CGPFLAuto(smallest=2), "cgpfl-auto: trusted = server: smallest looks at who is where"),
+        (
+            Seamed(CGPFL(contexts=2), attack=SignFlip()),
+            "liars who see others' uploads are not counted; set attack = none",
+        ),
+        (cgpfl.algorithms.get_method("parts", {"method": {"name": "cgpfl", "contexts": 2}}), "looks at single uploads"),
         (Seamed(CGPFL(contexts=2), mean=Median()), "its contexts are sums with noise; set mean = weighted"),
         (cgpfl.algorithms.get_method("fl-hc"), "fl-hc: trusted = server: it looks at single uploads"),
         (cgpfl.algorithms.get_method("hypcluster"), "hypcluster: trusted = server: it looks at single uploads"),

@@ -141,6 +141,13 @@ def test_kept_samples_lose_the_clients(tmp_path):
 def test_refused(tmp_path, runs):
     with pytest.raises(cgpfl.CgpflError, match="client 9: there are clients"):
         plan(runs[1], "9")
+    (tmp_path / "config.toml").write_text(
+        'epsilon = 8.0\ntrusted = "server"\n[[method]]\nname = "cgpfl"\ncontexts = 2\n'
+    )
+    with pytest.raises(
+        cgpfl.CgpflError, match="cgpfl: trusted = server: both runs would have the same noise of the server"
+    ):
+        plan(tmp_path, "1")
     (tmp_path / "config.toml").write_text("[deploy]\nclients = 3\n")
     with pytest.raises(cgpfl.CgpflError, match="is of a deployment, whose samples are on its nodes; take"):
         plan(tmp_path, "1")

@@ -329,7 +329,8 @@ class CGPFLAuto(Method):
         slots, n = server.centres.shape[0], server.assignment.shape[0]
         updates, heard = server.evidence.means(), self._heard(server)
         given = None if isinstance(self.contexts, str) else self.contexts
-        rest: dict[str, Any] = {"given": given, "restarts": self.restarts, "noised": noised}
+        layered = len(jax.tree.leaves(server.models)) > 2  # weights and bias
+        rest: dict[str, Any] = {"given": given, "restarts": self.restarts, "noised": noised, "layered": layered}
         found = cross_fit(updates, heard, server.seeding, largest=slots, **rest)
         server = replace(
             server,

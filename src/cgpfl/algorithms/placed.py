@@ -66,7 +66,7 @@ class Placed(Wrapper):
         return self.method.send(server.server, client_id)
 
     def report(self, server: Placing) -> dict[str, Array]:
-        return dict(self.method.report(server.server))
+        return dict(self.method.report(server.server)) | {"placed": server.settled}
 
     def aggregate(self, server: Placing, uploads: Any, cohort: Cohort, key: Array) -> Placing:
         """Note what is sent in the warm-up, place clients at its end, then the method's by noised sums."""
@@ -113,11 +113,11 @@ class Placed(Wrapper):
             found = place(server.seen, jax.random.fold_in(rule.key, 1), self.noise, among, known)
             labels, k, sizes = found.labels, found.k, jnp.zeros(slots).at[:among].set(found.sizes)
             gain = jnp.ones(slots).at[:among].set(found.gain)
-        return server._replace(
-            server=self.method.placed(server.server, labels, k, self._hidden(server, cohort, sizes, gain)),
-            sizes=sizes,
-            settled=jnp.bool_(True),
-        )
+        new = self.method.placed(server.server, labels, k, self._hidden(server, cohort, sizes, gain))
+        # Where everybody is left alone all are in the first, whose model nobody uses.
+        alone = self.method.report(new)["k"] > slots
+        sizes = jnp.where(alone, jnp.zeros(slots).at[0].set(n), sizes)
+        return server._replace(server=new, sizes=sizes, settled=jnp.bool_(True), seen=jnp.zeros_like(server.seen))
 
     def _hidden(self, server: Placing, cohort: Cohort, sizes: Array, gain: Array) -> Array:
         """How much of what contexts' models learn in the rounds that are left will be noise, ``[slots]``: 0 to 1.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import sys
 import threading
 from types import ModuleType
@@ -20,5 +22,11 @@ class Pandas(ModuleType):
             import pandas
         return getattr(pandas, name)
 
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return importlib.import_module, ("pandas",)
 
-sys.modules.setdefault("pandas", Pandas("pandas"))
+
+if "pandas" not in sys.modules and (spec := importlib.util.find_spec("pandas")):
+    late = Pandas("pandas")
+    late.__spec__ = spec  # for who only asks whether it is there
+    sys.modules["pandas"] = late

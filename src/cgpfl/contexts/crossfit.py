@@ -18,7 +18,8 @@ three quarters of it, and be found again without each fold.
 K = N, everybody alone, is the answer where what the others of its context have in common predicts nothing about a
 client (ρ0 of their mean without the client itself: of itself a client says something in any case), or where there are
 no contexts and what all have in common is gone in the last round of the warm-up: networks of clients with nothing in
-common move alike at first. ρ2 says how much clients differ inside contexts beside the noise of their samples.
+common move alike at first (of linear models ρ0 is enough). ρ2 says how much clients differ inside contexts beside the
+noise of their samples.
 
 What keeps noise out of all this is in :mod:`cgpfl.contexts.frames`, the score in :mod:`cgpfl.contexts.prediction`.
 """
@@ -91,18 +92,20 @@ def cross_fit(
     restarts: int = 50,
     ids: Array | None = None,
     noised: Array | bool = False,
+    layered: bool = False,
 ) -> CrossFit:
     """Contexts of N clients from ``updates [2F, N, p]``, on F folds of their samples and on all but each of these.
 
     ``heard [N]``: who was heard on each part, of other samples.
 
     ``given``: K, or everybody's labels, where these are known. ``ids``: by which clients draw. ``noised``: whether
-    updates carry noise beside that of samples; where nothing repeats then, everybody stands alone.
+    updates carry noise beside that of samples; where nothing repeats then, everybody stands alone. ``layered``: whether
+    they are a network's, whose layers may move alike where nothing is in common.
     """
     heard = heard.astype(jnp.float32)
     known = jnp.asarray(given, jnp.int32) if isinstance(given, tuple) else None
     number = given if isinstance(given, int) else max(given) + 1 if given else None
-    of = partial(_cross_fit, largest=largest, number=number, restarts=restarts, noised=noised)
+    of = partial(_cross_fit, largest=largest, number=number, restarts=restarts, noised=noised, layered=layered)
     n = updates.shape[1]
     if n <= SAMPLE:
         found = of(updates, heard, key, known, ids)
@@ -129,6 +132,7 @@ def _cross_fit(
     number: int | None,
     restarts: int,
     noised: Array | bool,
+    layered: bool,
 ) -> CrossFit:
     """:func:`cross_fit` of all clients there are, with ``known`` contexts ``[N]`` or ``number`` of them."""
     folds, n = updates.shape[0] // 2, updates.shape[1]
@@ -176,7 +180,7 @@ def _cross_fit(
     usual = median_of(trust, heard)
     certain = (usual > 0) & differ(terms, heard)
     alone = silent & (certain | noised)
-    if number is None:
+    if number is None and layered:
         length = lengths(x, jnp.ones(folds), heard)[:, None]
         alone = alone | ((best == 1) & certain & forgotten(x / length, most[:folds] / length, heard, usual))
     apart = errors - errors[:, jnp.argmin(score[:-1])][:, None]

@@ -27,6 +27,8 @@ LASTING = 0.12
 """Of what a client's folds have in common about its distance from all, the share that all others must still say of it
 in the last round of the warm-up where it would be pulled to them by half or more (trust s, r = (1 − s)/s ≥ 1); else r²
 of that."""
+ENOUGH = 10
+"""Clients from which on that is asked: what others say of one of few is uncertain."""
 LEAST = 0.5
 """The least share of a context's distance from everybody's mean that is predicted."""
 
@@ -169,7 +171,8 @@ def forgotten(x: Array, most: Array, heard: Array, trust: Array) -> Array:
     apart, away = ((v - (heard @ v)[:, None] / count) * here for v in (x, most))
     own = jnp.sum(apart * away) / x.shape[0] * count / (count - 1.0)
     pull = jnp.minimum((1.0 - trust) / jnp.maximum(trust, 1e-6), 1.0)
-    return lasts < LASTING * jnp.square(pull) * own
+    ended = lasts < -own / (count - 1.0)  # updates cancel: all is learnt, and nothing is forgotten
+    return (heard.sum() >= ENOUGH) & ~ended & (lasts < LASTING * jnp.square(pull) * own)
 
 
 def standard_error(values: Array, heard: Array) -> Array:

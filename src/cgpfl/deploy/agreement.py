@@ -226,7 +226,7 @@ def check_private(experiment: Any, deploy: Deployment, where: str) -> None:
     if experiment.trusted == "server" and deploy.minimum < asked:
         raise CgpflError(f"{where}: trusted = server: needs everybody's noise; set deploy.minimum = {asked}")
     for label, method in experiment.methods().items():
-        if experiment.trusted == "server" and experiment.privacy == "client" and hasattr(method, "placed"):
+        if experiment.trusted == "server" and experiment.privacy == "client" and hasattr(type(method), "placed"):
             raise CgpflError(
                 f"{where}: {label}: trusted = server: its noise would be the server's; set trusted = nobody"
             )

@@ -5,27 +5,21 @@ six times as long as twenty plain steps, again in every program and for every sh
 what a program of ours is compiled for is random bits, so here they are plain steps: the same integers, to the bit.
 The steps are written as they stand into the program: traced by JAX first, they were a third of what it took to lower a
 round, and rotations that are one constant each are a quarter fewer operations for XLA.
-
-What JAX hashes are places, counted in 64 bits, a kernel for each word of each count, though the upper word is zero. XLA
-compiles a kernel as long whatever is in it, so here they are 32 bits and a zero, which need none.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import stablehlo
 
-from cgpfl.errors import CgpflError
+with suppress(ImportError):
+    from jax.extend.mlir import ir
+    from jax.extend.mlir.dialects import stablehlo
 
 ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 PARITY = np.uint32(0x1BD11BDA)
@@ -92,31 +86,11 @@ def write_threefry(context: Any, *words: Any) -> tuple[Any, Any]:
     return x.value, y.value  # type: ignore[attr-defined]
 
 
-def counted(*, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Places of an array, counted: upper and lower word. Up to 2³² places (17 GB of bits) the upper one is zero."""
-    if math.prod(shape) > 1 << 32:
-        raise CgpflError(
-            f"{math.prod(shape):,} random numbers in one draw: at most 2^32; take fewer clients in a block"
-        )
-    return jnp.zeros(shape, jnp.uint32), jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
-
-
 def hash_without_loop() -> None:
-    """Lower JAX's Threefry to :func:`threefry` on CPUs from now on, and what it hashes to :func:`counted`.
-
-    A JAX that is built otherwise keeps its own.
-    """
+    """Lower JAX's Threefry to :func:`threefry` on CPUs from now on; a JAX that is built otherwise keeps its own."""
     with suppress(ImportError, AttributeError, TypeError):
         from jax.extend.core.primitives import threefry2x32_p
-        from jax.extend.random import threefry_prng_impl
+        from jax.extend.mlir.dialects import stablehlo as written_in  # noqa: F401 - by which it is written
         from jax.interpreters import mlir
 
         mlir.register_lowering(threefry2x32_p, write_threefry, platform="cpu")
-
-        rule: Any = mlir.lower_fun(threefry, multiple_results=True)
-        mlir.register_lowering(threefry2x32_p, rule, platform="cpu")
-        drawn = jax.make_jaxpr(lambda key: threefry_prng_impl.random_bits(key, 32, (1,)))(np.zeros(2, np.uint32))
-        count: Any = mlir.lower_fun(counted, multiple_results=True)
-        for step in drawn.eqns:
-            if step.primitive.name == "iota_2x32_shape":
-                mlir.register_lowering(step.primitive, count, platform="cpu")

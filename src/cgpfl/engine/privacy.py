@@ -51,11 +51,17 @@ def protected_for(
     return dataclasses.replace(whole, privacy=level)
 
 
+def summed(settings: Settings, own: Any) -> bool:
+    """Whether a method's contexts move by sums to which the server adds the noise."""
+    wanted = settings.epsilon < math.inf and settings.privacy == "client" and settings.trusted == "server"
+    return wanted and hasattr(type(unseamed(own)), "placed")
+
+
 def _client_level(
     own: Any, name: str, settings: Settings, rules: Any, clients: int, times: int, samples: Sequence[int]
 ) -> ClientLevel:
     together = 1
-    if settings.trusted == "server" and hasattr(own, "placed"):
+    if summed(settings, own):
         return _by_sums(own, name, settings, rules, clients, times)
     if settings.trusted == "server":
         if not getattr(own, "only_means", False) and sends(own):
@@ -86,6 +92,8 @@ def _by_sums(own: Any, name: str, settings: Settings, rules: Any, clients: int, 
         raise CgpflError(f"{name}: trusted = server: needs a warm-up; set warmup to 1 or more")
     if type(rules.mean) is not WeightedMean:
         raise CgpflError(f"{name}: trusted = server: its contexts are sums with noise; set mean = weighted")
+    if getattr(rules.attack, "active", False):
+        raise CgpflError(f"{name}: trusted = server: liars who see others' uploads are not counted; set attack = none")
     one, share = noise_of_uploads(settings.epsilon, settings.delta, 1), PLACING if own.slots(clients) > 1 else 0.0
     placing = one / math.sqrt(share) if share else 0.0
     noise = one * math.sqrt(times / (1 - share))

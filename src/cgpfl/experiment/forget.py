@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cgpfl.data import FederatedData
+from cgpfl.engine.privacy import summed
 from cgpfl.errors import CgpflError
 from cgpfl.experiment.compare import Comparing, from_config, is_comparison, run_comparison
 from cgpfl.experiment.compared import Compared
@@ -111,6 +112,11 @@ def plan(path: Path, client: int | str, out: str | Path | None = None) -> Plan:
         experiment, comparing = from_config(config, str(path / "config.toml"))
     else:
         experiment = read_experiment(path)
+    if sums := [label for label, method in experiment.methods().items() if summed(experiment, method)]:
+        raise CgpflError(
+            f"run {path}: {sums[0]}: trusted = server: both runs would have the same noise of the server's, and their "
+            "difference be what the client sent; run anew without it, with another seed"
+        )
     seeds = [experiment.seed + i for i in range(comparing.seeds if comparing else 1)]
     federations = experiment.data.federations(seeds)
     for data in federations.values():

@@ -178,6 +178,8 @@ def measured(values: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> d
             found["curve"] = pd.DataFrame({"k": np.arange(1, len(cost) + 1), **terms})
     else:
         found["alone"] = 1 < clients == len(np.unique(assignment))
+    if "placed" in last:  # by noised sums: there is no curve
+        found["looked"] = bool(last["placed"])
     return found
 
 

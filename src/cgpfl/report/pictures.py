@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ STYLE: Any = {
     "pdf.fonttype": 42,  # letters as TrueType, which journals ask for and which can be edited
 }
 UNDATED: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+ONE_AT_A_TIME = threading.RLock()
 LAYOUT = ("GDEF", "GPOS", "GSUB", "MATH")
 """Tables of a font that say how letters become lines: in a PDF they are lines, and to cut these tables down to its few
 letters takes longer than all else of it."""
@@ -41,15 +43,16 @@ def _letters_alone() -> Iterator[None]:
     """Fonts are embedded without their tables of ``LAYOUT``."""
     from fontTools.subset import Options
 
-    before = getattr(Options, "_drop_tables_default", None)
-    if before is None:  # another fontTools: with them, then
-        yield
-        return
-    Options._drop_tables_default = [*before, *LAYOUT]
-    try:
-        yield
-    finally:
-        Options._drop_tables_default = before
+    with ONE_AT_A_TIME:
+        before = getattr(Options, "_drop_tables_default", None)
+        if before is None:  # another fontTools: with them, then
+            yield
+            return
+        Options._drop_tables_default = [*before, *LAYOUT]
+        try:
+            yield
+        finally:
+            Options._drop_tables_default = before
 
 
 def write_picture(picture: Any, path: Path) -> Path:
@@ -164,8 +167,9 @@ class Painters:
             failed = child is None or bool(wanted and child.wait())
         finally:
             if child is not None:
-                with suppress(OSError):
-                    os.killpg(child.pid, signal.SIGKILL)  # all that it has divided into; nothing where that has ended
+                if failed or not wanted:
+                    with suppress(OSError):
+                        os.killpg(child.pid, signal.SIGKILL)  # all that it has divided into
                 child.wait()
                 with suppress(OSError):
                     child.stdin.close()  # type: ignore[union-attr]

@@ -13,6 +13,7 @@ import numpy as np
 
 from cgpfl.data import Form
 from cgpfl.engine import State
+from cgpfl.engine.privacy import protected_for
 from cgpfl.engine.problem import keys_of, make_task, on_device, with_public
 from cgpfl.errors import CgpflError, DamagedError
 from cgpfl.experiment.checkpoint import STATE, MethodFolder, arrays_tree, check_same, load_checkpoint
@@ -82,6 +83,8 @@ def load_published(path: Path, label: str | None = None) -> Published:
     method, seed = experiment.methods()[label], experiment.seed
     data = experiment.data.build(seed) if getattr(method, "needs_public", False) else None
     facts = data.summary() | data.form(experiment.loss).facts() if data is not None else _facts(folder, experiment)
+    if experiment.privacy == "client":  # as the run had it: noise of uploads depends on who is asked, not on samples
+        method = protected_for(method, experiment, facts["clients"], [], (seed,))
     form = Form.of(facts)
     given = {"objective": form.objective, "frozen": experiment.frozen, **experiment.model.settings}
     model = as_model(experiment.model.name, form.shape, form.classes, **given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import sys
 import threading
@@ -22,8 +21,15 @@ class Pandas(ModuleType):
             import pandas
         return getattr(pandas, name)
 
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return importlib.import_module, ("pandas",)
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        return themselves, ()
+
+
+def themselves() -> ModuleType:
+    """pandas, for who was pickled with what stands for it."""
+    import pandas
+
+    return pandas
 
 
 if "pandas" not in sys.modules and (spec := importlib.util.find_spec("pandas")):
